@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use oncewire_packet::{Icmpv6, Ip, Ipv6, icmpv6_kind, protocol};
 use rustix::net::sockopt;
 
 /// Two descriptors, of which what is read from one is written to the other as it is.
@@ -46,10 +47,7 @@ impl Layout {
     /// are about what hosts send to hosts.
     pub(crate) fn is_housekeeping(self, bytes: &[u8]) -> bool {
         match self {
-            Self::Bare => match bytes.first().map(|byte| byte >> 4) {
-                Some(4) => bytes.get(16).is_none_or(|byte| byte >> 4 == 0xe),
-                _ => bytes.get(24).is_none_or(|byte| *byte == 0xff),
-            },
+            Self::Bare => Ip::read_cut(bytes).ok().is_none_or(|packet| packet.destination().is_multicast()),
             Self::Framed => {
                 let frame = bytes.get(VIRTIO_HEADER..).unwrap_or_default();
                 let is_group = frame.first().is_none_or(|byte| byte & 1 == 1);
@@ -64,8 +62,13 @@ fn is_arp(frame: &[u8]) -> bool {
 }
 
 fn is_neighbour_discovery(frame: &[u8]) -> bool {
-    let is_icmp = frame.get(12..14) == Some(&[0x86, 0xdd]) && frame.get(20) == Some(&58);
-    is_icmp && frame.get(54).is_some_and(|kind| (133..=137).contains(kind))
+    if frame.get(12..14) != Some(&[0x86, 0xdd]) {
+        return false;
+    }
+    let Ok(packet) = Ipv6::read_cut(frame.get(ETHERNET_HEADER..).unwrap_or_default()) else { return false };
+    let kinds = icmpv6_kind::ROUTER_SOLICITATION..=icmpv6_kind::REDIRECT;
+    packet.next_header() == protocol::ICMPV6
+        && Icmpv6::read(packet.payload()).is_ok_and(|message| kinds.contains(&message.kind()))
 }
 
 /// Makes a TUN interface in the namespace of the calling thread.
@@ -93,29 +96,45 @@ const RECEIVE_BUFFER: usize = 16 << 20;
 
 #[cfg(test)]
 mod tests {
+    use oncewire_packet::{IcmpFields, Ipv4Fields, Ipv6Fields};
+
     use super::*;
+
+    fn v4(to: [u8; 4]) -> Vec<u8> {
+        let mut packet = vec![0; 28];
+        let fields = Ipv4Fields { destination: to.into(), ..Ipv4Fields::new(protocol::UDP) };
+        fields.write(&[], 8, &mut packet).unwrap();
+        packet
+    }
+
+    /// A message of ICMPv6.
+    fn v6(to: &str, kind: u8) -> Vec<u8> {
+        let mut packet = vec![0; 72];
+        let ip = Ipv6Fields { destination: to.parse().unwrap(), ..Ipv6Fields::new(protocol::ICMPV6) };
+        let room = ip.write(32, &mut packet).unwrap();
+        IcmpFields { kind, ..IcmpFields::default() }.write_v6(&[0; 24], ip.pseudo(), room).unwrap();
+        packet
+    }
 
     #[test]
     fn what_goes_to_a_group_is_told_from_what_goes_to_a_host() {
-        let v4 = |to: [u8; 4]| [&[0x45][..], &[0; 15], &to].concat();
-        let v6 = |to: u8| [&[0x60][..], &[0; 23], &[to], &[0; 15]].concat();
+        let echo = icmpv6_kind::ECHO_REQUEST;
         assert!(!Layout::Bare.is_housekeeping(&v4([198, 18, 1, 2])));
         assert!(Layout::Bare.is_housekeeping(&v4([224, 0, 0, 22])));
-        assert!(!Layout::Bare.is_housekeeping(&v6(0xfd)));
-        assert!(Layout::Bare.is_housekeeping(&v6(0xff)));
-        let frame = |to: u8, kind: [u8; 2]| [&[0; 10][..], &[to], &[0; 11], &kind, &[0; 40]].concat();
-        assert!(!Layout::Framed.is_housekeeping(&frame(2, [0x86, 0xdd])));
-        assert!(Layout::Framed.is_housekeeping(&frame(0x33, [0x86, 0xdd])));
-        assert!(Layout::Framed.is_housekeeping(&frame(2, [0x08, 0x06])));
-        let icmp = |kind: u8| {
-            let mut bytes = frame(2, [0x86, 0xdd]);
-            bytes.resize(10 + 14 + 40 + 32, 0);
-            bytes[10 + 20] = 58;
-            bytes[10 + 54] = kind;
-            bytes
+        assert!(!Layout::Bare.is_housekeeping(&v6("fd18::1", echo)));
+        assert!(Layout::Bare.is_housekeeping(&v6("ff02::1", echo)));
+        let frame = |to: u8, kind: [u8; 2], packet: &[u8]| {
+            [&[0; VIRTIO_HEADER][..], &[to], &[0; 11], &kind, packet].concat()
         };
-        assert!(Layout::Framed.is_housekeeping(&icmp(136)), "an advertisement");
-        assert!(!Layout::Framed.is_housekeeping(&icmp(128)), "an echo request");
+        let of_v6 = |to: u8, kind: u8| frame(to, [0x86, 0xdd], &v6("fd18::1", kind));
+        assert!(!Layout::Framed.is_housekeeping(&of_v6(2, echo)));
+        assert!(Layout::Framed.is_housekeeping(&of_v6(0x33, echo)));
+        assert!(Layout::Framed.is_housekeeping(&frame(2, [0x08, 0x06], &[0; 28])));
+        assert!(!Layout::Framed.is_housekeeping(&frame(2, [0x08, 0x00], &v4([198, 18, 1, 2]))));
+        assert!(Layout::Framed.is_housekeeping(&of_v6(2, 133)), "a router solicitation");
+        assert!(Layout::Framed.is_housekeeping(&of_v6(2, 136)), "an advertisement");
+        assert!(Layout::Framed.is_housekeeping(&of_v6(2, 137)), "a redirect");
+        assert!(!Layout::Framed.is_housekeeping(&of_v6(2, 138)));
     }
 
     #[test]

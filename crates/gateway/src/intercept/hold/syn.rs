@@ -1,6 +1,8 @@
 //! Reads who wants to talk to whom from the first packet of a connection.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
+
+use oncewire_packet::{Ip, Tcp, TcpFlags, protocol};
 
 /// The two ends of a connection, as packets name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,88 +28,70 @@ impl Ends {
 }
 
 impl Syn {
-    /// Reads a packet of either family; none if it is anything else than a SYN whose TCP header follows that of IP,
-    /// as in every packet that a host sends to open a connection.
+    /// Reads a packet of either family, without its end; none if it is anything else than a SYN whose TCP header follows
+    /// that of IP, as in every packet that a host sends to open a connection.
     pub(super) fn read(packet: &[u8]) -> Option<Self> {
-        let (client, server, tcp) = match packet.first()? >> 4 {
-            4 => ipv4(packet)?,
-            6 => ipv6(packet)?,
-            _ => return None,
+        let packet = Ip::read_cut(packet).ok()?;
+        let (protocol, fragment) = match &packet {
+            Ip::V4(packet) => (packet.protocol(), packet.fragment()),
+            // Behind extension headers it is passed over.
+            Ip::V6(packet) => (packet.next_header(), None),
         };
-        let [port_high, port_low, to_high, to_low, a, b, c, d] = *tcp.first_chunk()?;
-        let flags = *tcp.get(13)?;
-        if flags & (FIN | SYN | RST | ACK) != SYN {
+        if protocol != protocol::TCP || fragment.is_some() {
             return None;
         }
-        let client = SocketAddr::new(client, u16::from_be_bytes([port_high, port_low]));
-        let server = SocketAddr::new(server, u16::from_be_bytes([to_high, to_low]));
-        Some(Self { ends: Ends { client, server }, sequence: u32::from_be_bytes([a, b, c, d]) })
+        let tcp = Tcp::read_cut(packet.payload()).ok()?;
+        if tcp.flags().and(FIRST_OF_ALL) != TcpFlags::SYN {
+            return None;
+        }
+        let client = SocketAddr::new(packet.source(), tcp.source_port());
+        let server = SocketAddr::new(packet.destination(), tcp.destination_port());
+        Some(Self { ends: Ends { client, server }, sequence: tcp.sequence() })
     }
 }
 
-/// Returns both addresses and what is behind the header.
-fn ipv4(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
-    let header = packet.first_chunk::<20>()?;
-    let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
-    if header[9] != TCP || fragment != 0 {
-        return None;
-    }
-    let address = |at: usize| Some(Ipv4Addr::from(*header.get(at..)?.first_chunk::<4>()?).into());
-    Some((address(12)?, address(16)?, packet.get(usize::from(header[0] & 0x0f) * 4..)?))
-}
-
-fn ipv6(packet: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
-    let (header, rest) = packet.split_first_chunk::<40>()?;
-    if header[6] != TCP {
-        return None;
-    }
-    let address = |at: usize| Some(Ipv6Addr::from(*header.get(at..)?.first_chunk::<16>()?).into());
-    Some((address(8)?, address(24)?, rest))
-}
-
-const TCP: u8 = 6;
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
+/// Flags of which the first packet of a connection has SYN alone.
+const FIRST_OF_ALL: TcpFlags = TcpFlags::FIN.or(TcpFlags::SYN).or(TcpFlags::RST).or(TcpFlags::ACK);
 
 #[cfg(test)]
 mod tests {
+    use oncewire_packet::{Ipv4Fields, Ipv6Fields, Pseudo, TcpFields, TcpOption};
+
     use super::*;
 
-    /// A SYN from port 40000 to port 8080 with sequence number 7, behind a header of its family.
-    fn packet(header: &[u8], flags: u8) -> Vec<u8> {
-        let mut packet = header.to_vec();
-        packet.extend(40_000_u16.to_be_bytes());
-        packet.extend(8080_u16.to_be_bytes());
-        packet.extend(7_u32.to_be_bytes());
-        packet.extend([0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0]);
-        packet
+    /// Packets of both families from port 40000 to port 8080 with sequence number 7, and the lengths of their headers of
+    /// IP, one with an option.
+    fn packets(flags: TcpFlags) -> [(Vec<u8>, usize); 2] {
+        let (source, destination) = ([198, 18, 1, 2].into(), [198, 18, 2, 2].into());
+        let v4 = Ipv4Fields { source, destination, dont_fragment: true, ..Ipv4Fields::new(protocol::TCP) };
+        let [source, destination] = ["fd18:1::2", "fd18:2::2"].map(|address| address.parse().unwrap());
+        let v6 = Ipv6Fields { source, destination, ..Ipv6Fields::new(protocol::TCP) };
+        let (tcp_v4, tcp_v6) = (segment(flags, v4.pseudo()), segment(flags, v6.pseudo()));
+        let (mut packet_v4, mut packet_v6) = (vec![0; 24 + tcp_v4.len()], vec![0; 40 + tcp_v6.len()]);
+        v4.write(&[1; 4], tcp_v4.len(), &mut packet_v4).unwrap().copy_from_slice(&tcp_v4);
+        v6.write(tcp_v6.len(), &mut packet_v6).unwrap().copy_from_slice(&tcp_v6);
+        [(packet_v4, 24), (packet_v6, 40)]
     }
 
-    fn v4_header() -> Vec<u8> {
-        let mut header = vec![0x46, 0, 0, 44, 0, 0, 0x40, 0, 64, TCP, 0, 0];
-        header.extend([198, 18, 1, 2, 198, 18, 2, 2]);
-        // One option.
-        header.extend([1, 1, 1, 1]);
-        header
-    }
-
-    fn v6_header() -> Vec<u8> {
-        let mut header = vec![0x60, 0, 0, 0, 0, 20, TCP, 64];
-        for address in ["fd18:1::2", "fd18:2::2"] {
-            header.extend(address.parse::<Ipv6Addr>().unwrap().octets());
-        }
-        header
+    fn segment(flags: TcpFlags, pseudo: Pseudo) -> Vec<u8> {
+        let tcp = TcpFields {
+            source_port: 40_000,
+            destination_port: 8080,
+            sequence: 7,
+            flags,
+            ..TcpFields::default()
+        };
+        let mut segment = vec![0; 28];
+        let options = [TcpOption::Mss(1460), TcpOption::SackPermitted, TcpOption::Nop, TcpOption::Nop];
+        assert_eq!(tcp.write(&options, &[], pseudo, &mut segment), Ok(28));
+        segment
     }
 
     #[test]
     fn a_syn_names_both_ends_in_both_families() {
-        for (header, client, server) in [
-            (v4_header(), "198.18.1.2:40000", "198.18.2.2:8080"),
-            (v6_header(), "[fd18:1::2]:40000", "[fd18:2::2]:8080"),
-        ] {
-            let syn = Syn::read(&packet(&header, SYN)).unwrap();
+        let ends = [("198.18.1.2:40000", "198.18.2.2:8080"), ("[fd18:1::2]:40000", "[fd18:2::2]:8080")];
+        for ((packet, _), (client, server)) in packets(TcpFlags::SYN).iter().zip(ends) {
+            let syn = Syn::read(packet).unwrap();
             assert_eq!(syn.ends, Ends { client: client.parse().unwrap(), server: server.parse().unwrap() });
             assert_eq!(syn.sequence, 7);
         }
@@ -115,27 +99,33 @@ mod tests {
 
     #[test]
     fn congestion_flags_do_not_hide_a_syn_and_nothing_else_is_one() {
-        assert!(Syn::read(&packet(&v4_header(), SYN | 0xc0)).is_some());
-        for flags in [0, ACK, SYN | ACK, SYN | RST, SYN | FIN] {
-            assert_eq!(Syn::read(&packet(&v4_header(), flags)), None, "{flags}");
+        use TcpFlags as F;
+        let [(packet, _), _] = packets(F::SYN | F::ECE | F::CWR | F::AE);
+        assert!(Syn::read(&packet).is_some());
+        for flags in [F::NONE, F::ACK, F::SYN | F::ACK, F::SYN | F::RST, F::SYN | F::FIN] {
+            for (packet, _) in packets(flags) {
+                assert_eq!(Syn::read(&packet), None, "{flags:?}");
+            }
         }
-        let mut fragment = packet(&v4_header(), SYN);
+        let [(mut fragment, _), (mut udp, _)] = packets(F::SYN);
         fragment[6] = 0x20;
         assert_eq!(Syn::read(&fragment), None);
-        let mut udp = packet(&v6_header(), SYN);
-        udp[6] = 17;
+        udp[6] = protocol::UDP;
         assert_eq!(Syn::read(&udp), None);
+        // The header of a destination option before TCP.
+        let [_, (mut extended, len)] = packets(F::SYN);
+        extended[6] = protocol::DESTINATION_OPTIONS;
+        extended.splice(len..len, [protocol::TCP, 0, 1, 4, 0, 0, 0, 0]);
+        assert_eq!(Syn::read(&extended), None);
     }
 
     #[test]
-    fn a_packet_that_is_cut_anywhere_is_no_syn() {
-        for header in [v4_header(), v6_header()] {
-            let whole = packet(&header, SYN);
-            let enough = header.len() + 14;
-            for len in 0..enough {
-                assert_eq!(Syn::read(&whole[..len]), None, "{len} bytes");
+    fn a_syn_without_its_options_is_one_and_a_shorter_is_none() {
+        for (packet, header_len) in packets(TcpFlags::SYN) {
+            let enough = header_len + 20;
+            for len in 0..packet.len() {
+                assert_eq!(Syn::read(&packet[..len]).is_some(), len >= enough, "{len} bytes");
             }
-            assert!(Syn::read(&whole[..enough]).is_some());
         }
     }
 }
