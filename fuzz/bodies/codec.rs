@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use oncewire_codec::cache::LogOffset;
 use oncewire_codec::contract::{
-    Delivery, Feedback, Payload, PeerSender, PeerState, ReceivingHalf, SendingHalf, StoreReply, StoreRequest,
+    Decoder, Delivery, Encoder, Feedback, Payload, PeerSender, PeerState, Repair, StorePort as _, StoreReply,
+    StoreRequest,
 };
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig, tokens as token_format};
@@ -93,7 +94,7 @@ pub(crate) fn entropy(data: &[u8]) {
 /// Frames of a stranger cost the receiving half bounded memory, and only whole blocks come out.
 pub(crate) fn receiver(mut data: &[u8]) {
     let mut receiver = Receiver::new(receiver_config());
-    receiver.handle_peer_restart(peer_sender());
+    receiver.handle_peer(peer_sender());
     let mut store = Store::default();
     let mut now = Now::ZERO;
     let (mut came, mut delivered) = (0, 0);
@@ -221,7 +222,7 @@ impl World {
             }),
         };
         let (mut sender, mut receiver) = (Sender::new(config), Receiver::new(receiver_config()));
-        sender.handle_peer_state(PeerState {
+        sender.handle_peer(PeerState {
             capacity: CAPACITY,
             contexts: 2,
             claim: None,
@@ -231,7 +232,7 @@ impl World {
             continues: false,
             strong: StrongKind::default(),
         });
-        receiver.handle_peer_restart(peer_sender());
+        receiver.handle_peer(peer_sender());
         Self {
             entropy,
             sender,
@@ -269,7 +270,7 @@ impl World {
     /// Sends a piece of a flow: new bytes, or bytes that some flow has sent before.
     fn send(&mut self, lane: usize, script: &mut Script<'_>) {
         let (flow, how, len) = (FlowId(lane as u32), script.below(256), script.wide());
-        if !self.sender.has_room() || self.sender.has_lost(flow) {
+        if !self.sender.load().has_room || self.sender.pending(flow).lost {
             return;
         }
         let from = (how * 257) % self.history.len();
@@ -318,9 +319,11 @@ impl World {
     /// Sends again what was lost on lanes, and what was asked for.
     fn repair(&mut self, lane: usize) {
         let mut out = Vec::new();
-        while self.sender.poll_lost(FlowId(lane as u32), self.lanes[lane].id, &mut out) {}
+        while self.sender.poll_repair(Repair::Lost(FlowId(lane as u32), self.lanes[lane].id), &mut out) {}
         self.lanes[lane].bytes.extend(out.drain(..));
-        while self.sender.poll_asked(&mut out) || self.sender.poll_repair(&mut out) {}
+        while self.sender.poll_repair(Repair::Asked, &mut out)
+            || self.sender.poll_repair(Repair::Block, &mut out)
+        {}
         self.repairs.extend(out);
         while deliver_one(&mut self.receiver, &mut self.repairs, self.now) {}
     }
@@ -374,7 +377,7 @@ impl World {
             self.receiver.poll_frame(true, &mut out);
             self.feedback.extend(out);
             self.take_feedback();
-            if self.sent.keys().all(|flow| self.sender.unacked(*flow) == 0) {
+            if self.sent.keys().all(|flow| self.sender.pending(*flow).items == 0) {
                 break;
             }
         }
@@ -382,7 +385,7 @@ impl World {
             let got: Option<Vec<u8>> =
                 self.got.get(flow).map_or(Some(Vec::new()), |got| got.iter().copied().collect());
             assert!(got.as_ref() == Some(sent), "flow {flow:?}: not what was sent");
-            assert_eq!(self.sender.unacked(*flow), 0, "flow {flow:?} is not acknowledged");
+            assert_eq!(self.sender.pending(*flow).items, 0, "flow {flow:?} is not acknowledged");
         }
         assert_eq!(self.receiver.stats().mismatches, 0);
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use oncewire_codec::cache::LogOffset;
-use oncewire_codec::contract::{Payload, PeerSender, ReceivingHalf, SendingHalf};
+use oncewire_codec::contract::{Decoder, Encoder, Payload, PeerSender};
 use oncewire_codec::endre::matcher::{Copy, MatchParams};
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig, tokens};
 use oncewire_codec::entropy::Entropy;
@@ -101,7 +101,7 @@ impl Hostile {
             persist: false,
             store: false,
         });
-        receiver.handle_peer_restart(PeerSender {
+        receiver.handle_peer(PeerSender {
             capacity,
             max_in_flight,
             digest_seed: SEED,
@@ -174,7 +174,7 @@ impl Hostile {
                     self.wait(each);
                 }
             }
-            Attack::Restate => self.receiver.restate(self.now),
+            Attack::Restate => self.receiver.resend_control_state(self.now),
         }
     }
 

@@ -84,7 +84,7 @@ fn steps_grow_no_faster_than_input_at_ten_times_the_size() {
 #[test]
 fn blocks_that_wait_for_one_byte_wake_in_turns() {
     use bodies::steps::{Attack, Hostile};
-    use oncewire_codec::contract::ReceivingHalf as _;
+    use oncewire_codec::contract::Decoder as _;
     let mut peer = Hostile::new();
     let (mut before, mut most) = (0, 0);
     let mut note = |receiver: &oncewire_codec::endre::Receiver| {
@@ -104,7 +104,7 @@ fn wrong_blocks_sent_again_end_the_lane_after_a_few() {
     let (mut taken, mut last) = (0, 0);
     peer.run(&Attack::Fill { count: 2, from: 0, stride: 1, down: false }, &mut |_| ());
     peer.run(&Attack::Again { count: 1000, copies: 21_000 }, &mut |receiver| {
-        use oncewire_codec::contract::ReceivingHalf as _;
+        use oncewire_codec::contract::Decoder as _;
         let mismatches = receiver.stats().mismatches;
         taken += u64::from(mismatches > std::mem::replace(&mut last, mismatches));
     });

@@ -1,7 +1,7 @@
 //! A sending half alone, whose blocks are acknowledged as soon as they are sent.
 
 use bytes::Bytes;
-use oncewire_codec::contract::{Feedback, Payload, SendStats, SendingHalf};
+use oncewire_codec::contract::{Encoder as _, Feedback, Payload, SendStats};
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Sender, SenderConfig};
 use oncewire_codec::entropy::Entropy;

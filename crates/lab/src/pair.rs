@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncewire_codec::contract::{
-    Behind, Delivery, Feedback, Payload, PeerFault, PeerSender, PeerState, ReceiveStats, ReceivingHalf,
-    SendStats, SendingHalf,
+    Behind, Decoder, Delivery, Encoder, EncoderNames as _, Feedback, Payload, PeerFault, PeerSender,
+    PeerState, ReceiveStats, Repair, SendStats, StorePort as _,
 };
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
@@ -191,7 +191,7 @@ impl Pair {
     /// If the block does not come out as it was.
     pub fn send(&mut self, flow: FlowId, offset: u64, plain: Bytes, fin: bool) -> Result<(), PairError> {
         let waiting = self.sender.stats().kept;
-        if waiting + plain.len() as u64 > self.config.max_in_flight || !self.sender.has_room() {
+        if waiting + plain.len() as u64 > self.config.max_in_flight || !self.sender.load().has_room {
             self.return_feedback(true)?;
         }
         self.undelivered.insert((flow, offset), (plain.clone(), fin));
@@ -204,9 +204,9 @@ impl Pair {
             self.return_feedback(false)?;
             let (sender, frames) = (&mut self.sender, &mut self.frames);
             self.encoding.time(|| {
-                while sender.poll_chunks(LANE, frames)
-                    || sender.poll_asked(frames)
-                    || sender.poll_repair(frames)
+                while sender.poll_repair(Repair::Lacked(LANE), frames)
+                    || sender.poll_repair(Repair::Asked, frames)
+                    || sender.poll_repair(Repair::Block, frames)
                 {}
             });
             if self.frames.is_empty() {
@@ -332,7 +332,7 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
     });
     if let Some(shape) = config.store {
         let (capacity, max_in_flight) = (config.log_memory, config.max_in_flight);
-        sender.handle_peer_state(PeerState {
+        sender.handle_peer(PeerState {
             capacity,
             contexts: CONTEXTS,
             claim: None,
@@ -342,7 +342,7 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
             strong: StrongKind::default(),
             continues: false,
         });
-        receiver.handle_peer_restart(PeerSender {
+        receiver.handle_peer(PeerSender {
             capacity,
             max_in_flight,
             digest_seed: DIGEST_SEED,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::verify_tests::{CAPACITY, Halves, LANE, SEED, noise};
 use super::{Receiver, ReceiverConfig, Sender};
 use crate::cache::{Log, LogOffset, MAX_UNACKED, RangeSet};
-use crate::contract::{Delivery, Feedback, Payload, PeerState, ReceivingHalf, SavedLog, SendingHalf};
+use crate::contract::{Decoder, DecoderLog as _, Delivery, Encoder, Feedback, Payload, PeerState, SavedLog};
 use crate::digest::block_digest;
 use crate::entropy::Entropy;
 use crate::wire::{
@@ -244,7 +244,7 @@ fn what_is_sent_to_a_peer_that_started_anew_is_remembered_like_what_was_sent_bef
     }
     let before = sender.stats();
     assert!(before.copied > 1_000_000 && before.not_remembered == 0, "{before:?}");
-    sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 2, ..PeerState::default() });
+    sender.handle_peer(PeerState { capacity: CAPACITY, contexts: 2, ..PeerState::default() });
     for seq in 0..60 {
         send(&mut sender, FlowId(3), seq, noise(100 + seq, 50_000));
     }

@@ -7,7 +7,7 @@ use super::matcher::MatchParams;
 use super::verify_tests::{Halves, noise, sender_config};
 use super::{Sender, SenderConfig};
 use crate::Plan;
-use crate::contract::ReceivingHalf as _;
+use crate::contract::Decoder as _;
 use crate::entropy::Entropy;
 
 /// The default.

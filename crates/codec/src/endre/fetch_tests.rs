@@ -5,7 +5,9 @@ use std::num::NonZeroU32;
 use super::tokens::{self, Copy};
 use super::{Receiver, ReceiverConfig};
 use crate::cache::LogOffset;
-use crate::contract::{ChunkPlace, PeerSender, ReceivingHalf, StoreReply, StoreRequest, StoreState};
+use crate::contract::{
+    ChunkPlace, Decoder, PeerSender, StorePort as _, StoreReply, StoreRequest, StoreState,
+};
 use crate::digest::block_digest;
 use crate::wanax::{ChunkName, NameKey, Shape};
 use crate::wire::{
@@ -30,7 +32,7 @@ fn receiver() -> Receiver {
         store: true,
     });
     let names = Some(NamesHello { key: key(), shape: Shape::default() });
-    receiver.handle_peer_restart(PeerSender {
+    receiver.handle_peer(PeerSender {
         capacity: 1 << 20,
         max_in_flight: 1 << 18,
         digest_seed: SEED,
@@ -176,7 +178,7 @@ fn what_is_absent_is_asked_for_at_once_and_again_ever_more_seldom() {
     }
     assert_eq!(times, [400, 1200, 2800, 6000, 12_400, 25_200]);
     // A lane was lost: at once.
-    receiver.restate(Now::ZERO);
+    receiver.resend_control_state(Now::ZERO);
     assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![1, 2])]);
     let chunks = Chunks { seq: 0, indexes: vec![1, 2], entropy: None, bytes: &[7; 128] };
     receiver.handle_chunks(chunks, Now::ZERO).unwrap();
@@ -333,7 +335,7 @@ fn a_block_that_many_wait_for_is_asked_for_once_and_is_taken_whichever_way_it_co
         }
     }
     assert_eq!(times, [200, 600, 1000]);
-    receiver.restate(Now::ZERO);
+    receiver.resend_control_state(Now::ZERO);
     let now = receiver.poll_timeout().unwrap();
     receiver.handle_timeout(now);
     assert_eq!((now, asked(&mut receiver).1), (Now::ZERO, 1), "a lane was lost: at once");
@@ -381,7 +383,7 @@ fn blocks_that_wait_for_what_never_comes_are_bounded_and_given_up_with_the_peer(
     }
     assert_eq!(whole, 1100, "those that are waited for");
     let names = None;
-    receiver.handle_peer_restart(PeerSender {
+    receiver.handle_peer(PeerSender {
         capacity: 1 << 20,
         max_in_flight: 1 << 18,
         digest_seed: SEED,

@@ -3,7 +3,7 @@
 use super::verify_tests::{CAPACITY, Halves, SEED, noise, sender_config};
 use super::{PreparedLog, Receiver, ReceiverConfig, Sender};
 use crate::cache::{Log, LogOffset, RangeSet};
-use crate::contract::{ReceivingHalf, SavedLog, SendingHalf};
+use crate::contract::{Decoder, DecoderLog as _, EncoderLog as _, SavedLog};
 use crate::digest::block_digest;
 use crate::entropy::Entropy;
 use crate::wire::{Block, BlockBody, Body, Digest, FlowId, LaneId, MAX_CLAIMED, MAX_LOG_NUMBER};

@@ -18,7 +18,7 @@ use self::halves::{Begin, peer_sender, receiver, sender};
 use self::store::Store;
 use super::{Receiver, Sender};
 use crate::cache::RangeSet;
-use crate::contract::{LogWrite, PeerState, ReceivingHalf as _, SendingHalf as _};
+use crate::contract::{Decoder as _, Encoder as _, LogWrite, PeerState};
 use crate::entropy::Entropy;
 use crate::wanax::SHORT_BELOW;
 use crate::wire::{FlowId, LaneId, LogClaim, LogWorth};
@@ -117,7 +117,7 @@ impl Model {
             asked: BTreeSet::new(),
         };
         model.limit_receiver();
-        model.receiver.handle_peer_restart(peer_sender(CAPACITY, model.strong));
+        model.receiver.handle_peer(peer_sender(CAPACITY, model.strong));
         model.meet(None);
         for _ in 0..4 {
             model.add_lane();
@@ -151,7 +151,7 @@ impl Model {
         let store = self.store.as_ref().map(|store| store.id);
         let short_names_below = [0, 256, SHORT_BELOW][self.below(3) as usize];
         let is_of_group = self.below(2) == 0;
-        self.sender.handle_peer_state(PeerState {
+        self.sender.handle_peer(PeerState {
             capacity: self.agreed,
             contexts: 3,
             claim,
@@ -227,9 +227,9 @@ impl Model {
         if self.below(60) == 0 {
             // An aborted flow: nobody waits for its bytes any more, its blocks still go to the log.
             let first = self.flows.keys().next().copied();
-            if let Some(id) = first.filter(|&id| self.flows[&id].finished && !self.sender.has_lost(id)) {
+            if let Some(id) = first.filter(|&id| self.flows[&id].finished && !self.sender.pending(id).lost) {
                 self.sender.finish_flow(id);
-                if self.sender.unacked(id) == 0 {
+                if self.sender.pending(id).items == 0 {
                     self.flows.remove(&id);
                 }
             }

@@ -6,7 +6,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Sender, SenderConfig};
 use crate::cache::{Log, LogOffset, RangeSet};
-use crate::contract::{Feedback, Payload, SavedLog, SendingHalf};
+use crate::contract::{Encoder, Feedback, Payload, SavedLog};
 use crate::entropy::Entropy;
 use crate::wire::{Ack, FlowId, LaneId, MAX_BLOCK};
 use crate::{Matching, Now, Plan};

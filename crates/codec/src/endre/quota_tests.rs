@@ -5,7 +5,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Sender, SenderConfig};
-use crate::contract::{Feedback, Payload, PeerState, SendingHalf};
+use crate::contract::{Encoder, Feedback, Payload, PeerState};
 use crate::entropy::Entropy;
 use crate::wire::{Ack, FlowId, LaneId, MAX_BLOCK};
 use crate::{Now, Plan, Quota};
@@ -108,7 +108,7 @@ fn a_new_log_has_nothing_of_a_class() {
     let quota = Some(Quota { class: 1, bytes: 256 << 10 });
     let mut sender = sender();
     send(&mut sender, 1, &noise(1, 512 << 10), quota);
-    sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 1, ..PeerState::default() });
+    sender.handle_peer(PeerState { capacity: CAPACITY, contexts: 1, ..PeerState::default() });
     let plan = Some(Plan { entropy: Entropy::None, quota, ..Plan::default() });
     let plain = Bytes::from(noise(2, MAX_BLOCK));
     let payload = Payload { flow: FlowId(1), offset: 0, plain, fin: false, plan };
@@ -123,7 +123,7 @@ fn what_may_be_in_flight_leaves_half_of_a_peers_smaller_log_to_copy_from() {
     for in_flight in [CAPACITY / 2, 2 * CAPACITY] {
         let own = SenderConfig { capacity: 4 * CAPACITY, max_in_flight: Some(in_flight), ..config() };
         let mut sender = Sender::new(own);
-        sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 1, ..PeerState::default() });
+        sender.handle_peer(PeerState { capacity: CAPACITY, contexts: 1, ..PeerState::default() });
         send(&mut sender, 1, &page, None);
         send(&mut sender, 2, &noise(2, 400_000), None);
         let (copied, _) = send(&mut sender, 3, &page, None);

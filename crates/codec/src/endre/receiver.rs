@@ -13,6 +13,7 @@ mod lanes;
 mod missing;
 mod parked;
 mod planning;
+mod ports;
 mod queue;
 mod reads;
 mod rebuild;
@@ -35,13 +36,12 @@ use crate::Now;
 use crate::buffers::BlockBuffers;
 use crate::cache::{Arrived, Log, MAX_UNACKED, RangeSet};
 use crate::contract::{
-    Arrival, Delivery, LogWrite, PeerFault, PeerSender, ReceiveEvent, ReceiveStats, ReceivingHalf, SavedLog,
-    StoreReply, StoreRequest, StoreState,
+    Arrival, Decoder, DecoderLog, Delivery, LogWrite, PeerFault, PeerSender, ReceiveEvent, ReceiveStats,
+    SavedLog, StorePort,
 };
 use crate::entropy::Decompressor;
 use crate::strong::{StrongDigests, StrongKind};
-use crate::wanax::path::{Demand, PathRate};
-use crate::wire::{Digest, FlowId, Frame, LaneId, LogClaim, MAX_RANGES, Range64, Refetch, RefetchReason};
+use crate::wire::{Digest, FlowId, Frame, LaneId, MAX_RANGES, Range64, Refetch, RefetchReason};
 
 /// How a receiving half is set up.
 #[derive(Clone, Debug)]
@@ -54,9 +54,9 @@ pub struct ReceiverConfig {
     pub contexts: usize,
     /// Seed of the peer's block digests.
     pub digest_seed: u64,
-    /// Whether [`ReceivingHalf::poll_log_write`] is drained.
+    /// Whether [`Decoder::poll_log_write`] is drained.
     pub persist: bool,
-    /// Whether what comes is put into a chunk store, and [`ReceivingHalf::poll_chunk_store`] is drained.
+    /// Whether what comes is put into a chunk store, and [`Decoder::poll_chunk_store`] is drained.
     pub store: bool,
 }
 
@@ -268,7 +268,7 @@ impl Receiver {
     }
 }
 
-impl ReceivingHalf for Receiver {
+impl Decoder for Receiver {
     fn handle_frame(
         &mut self,
         kind: u8,
@@ -283,39 +283,7 @@ impl ReceivingHalf for Receiver {
         self.lanes.remove(&lane);
     }
 
-    fn poll_feedback(&mut self, lane: LaneId, flush: bool, out: &mut Vec<u8>) -> bool {
-        self.put_feedback(lane, flush, out)
-    }
-
-    fn set_limit(&mut self, limit: u64) {
-        let before = self.limit();
-        self.held.limit = limit;
-        if self.limit() != before {
-            self.apply_limit();
-            self.held.tell();
-        }
-    }
-
-    fn release_log(&mut self) -> bool {
-        self.give_back()
-    }
-
-    fn restore_log(&mut self, log: Option<SavedLog>, now: Now) {
-        self.take_back(log, now);
-    }
-
-    fn clear_log(&mut self) {
-        self.log.clear();
-        self.released = None;
-        self.raise_base(self.highest);
-        self.held.tell();
-    }
-
-    fn handle_patience(&mut self, patience: Now) {
-        self.patience = patience;
-    }
-
-    fn handle_peer_restart(&mut self, peer: PeerSender) {
+    fn handle_peer(&mut self, peer: PeerSender) {
         let PeerSender { capacity, max_in_flight, digest_seed, names, strong, continues, probe } = peer;
         (self.lanes, self.continues) = (BTreeMap::new(), continues);
         self.epoch_open = Some(self.max_in_flight.max(max_in_flight));
@@ -344,19 +312,6 @@ impl ReceivingHalf for Receiver {
         self.apply_limit();
         self.claimed = Claimed::of(self.claim());
         probe.into_iter().for_each(|probe| self.handle_probe(probe));
-    }
-
-    fn restate(&mut self, now: Now) {
-        self.now = now;
-        self.acks.restate = true;
-        if self.held.serial > 0 {
-            self.held.tell();
-        }
-        self.store.restate();
-        self.fetching.restate();
-        self.parked.restate();
-        self.frames.clear();
-        self.missing.restate();
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -403,6 +358,10 @@ impl ReceivingHalf for Receiver {
         [parked, self.missing.deadline(), acks, fetching].into_iter().flatten().min()
     }
 
+    fn poll_feedback(&mut self, lane: LaneId, flush: bool, out: &mut Vec<u8>) -> bool {
+        self.put_feedback(lane, flush, out)
+    }
+
     fn has_urgent_frame(&self) -> bool {
         self.held.due
             || self.store.is_due()
@@ -415,69 +374,14 @@ impl ReceivingHalf for Receiver {
         self.deliveries.pop_front()
     }
 
-    fn poll_chunk_store(&mut self) -> Option<StoreRequest> {
-        let Self { store, fetching, .. } = self;
-        // The peer asks for what is there without the blocks that it sends behind its question.
-        store.poll_peek().or_else(|| store.poll_put()).or_else(|| fetching.poll_request())
-    }
-
-    fn handle_store(&mut self, reply: StoreReply, now: Now) {
-        self.now = now;
-        if self.store.handle_reply(&reply) {
-            return;
-        }
-        if let Some(fetch) = self.fetching.handle_store(reply, now) {
-            self.place_fetched(fetch, now);
-        }
-        self.fetch_queued(now);
-    }
-
-    fn handle_store_wait(&mut self, ticket: u64, time: Now, now: Now) {
-        self.fetching.handle_wait(ticket, now + time);
-    }
-
-    fn handle_store_state(&mut self, state: StoreState, now: Now) {
-        self.now = now;
-        self.fetching.handle_state(state, now);
-        self.store.handle_state(state, now);
-    }
-
-    fn chunks_due(&self, now: Now) -> Option<Now> {
-        self.fetching.due_in(now)
-    }
-
-    fn chunks_pending(&self) -> u64 {
-        self.fetching.asked_bytes
-    }
-
     fn holds(&self, flow: FlowId, before: u64) -> bool {
         self.fetching.holds(flow, before)
             || self.parked.holds(flow, before)
             || self.missing.holds(flow, before)
     }
 
-    fn demand(&self, now: Now) -> Demand {
-        self.fetching.demand(now)
-    }
-
-    fn handle_path(&mut self, round_trip: Now, rate: PathRate) {
-        self.fetching.set_path(round_trip, rate);
-    }
-
-    fn poll_log_write(&mut self) -> Option<LogWrite> {
-        self.writes.pop_front()
-    }
-
     fn poll_event(&mut self) -> Option<ReceiveEvent> {
         self.events.pop_front()
-    }
-
-    fn log_piece(&self, from: u64) -> Option<LogWrite> {
-        self.piece_held(from)
-    }
-
-    fn claim(&self) -> Option<LogClaim> {
-        self.claim_held()
     }
 
     fn work(&self) -> u64 {
@@ -498,5 +402,38 @@ impl ReceivingHalf for Receiver {
                 + (self.decompressor.memory() + self.parked.bytes() + self.fetching.bytes()) as u64,
             ..self.stats
         }
+    }
+
+    fn resend_control_state(&mut self, now: Now) {
+        self.now = now;
+        self.acks.restate = true;
+        if self.held.serial > 0 {
+            self.held.tell();
+        }
+        self.store.restate();
+        self.fetching.restate();
+        self.parked.restate();
+        self.frames.clear();
+        self.missing.restate();
+    }
+
+    fn handle_patience(&mut self, patience: Now) {
+        self.patience = patience;
+    }
+
+    fn log(&self) -> Option<&dyn DecoderLog> {
+        Some(self)
+    }
+
+    fn log_mut(&mut self) -> Option<&mut dyn DecoderLog> {
+        Some(self)
+    }
+
+    fn store(&self) -> Option<&dyn StorePort> {
+        Some(self)
+    }
+
+    fn store_mut(&mut self) -> Option<&mut dyn StorePort> {
+        Some(self)
     }
 }

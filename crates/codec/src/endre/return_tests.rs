@@ -4,7 +4,7 @@ use super::matcher::MatchParams;
 use super::verify_tests::{CAPACITY, Halves, noise, sender_config};
 use super::{PreparedLog, Sender, SenderConfig};
 use crate::cache::{Log, LogOffset, RangeSet};
-use crate::contract::{LogWrite, ReceivingHalf, SavedLog, SendingHalf};
+use crate::contract::{Decoder, DecoderLog as _, EncoderLog as _, LogWrite, SavedLog};
 use crate::entropy::Entropy;
 use crate::{MarkerKind, Matching, Plan};
 

@@ -10,6 +10,7 @@ mod headroom;
 mod lacked;
 mod left_out;
 mod naming;
+mod ports;
 mod price;
 mod recovery;
 mod sampling;
@@ -29,17 +30,14 @@ use super::matcher::MatchParams;
 use super::slots::Slots;
 use crate::cache::{Content, Item, Ledger, LogOffset, Quotas, RangeSet};
 use crate::contract::{
-    AskedOf, Behind, Heard, LogStart, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent,
-    SendStats, SendingHalf,
+    AskedOf, Behind, Encoder, EncoderLoad, EncoderLog, EncoderNames, Heard, LogStart, LogWrite, Payload,
+    PeerFault, PeerState, Pending, Repair, SavedLog, SendEvent, SendStats,
 };
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
 use crate::strong::{StrongDigests, StrongKind};
 use crate::wanax::NamesConfig;
-use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
-use crate::wire::{
-    Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LaneTail, LogWorth, Message, NameEntry, Probe,
-};
+use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LaneTail, Message, NameEntry};
 use crate::{Matching, Now, Plan};
 
 /// How a sending half is set up.
@@ -60,7 +58,7 @@ pub struct SenderConfig {
     pub keeps_bytes: bool,
     /// Seed of block digests and chunk hashes, drawn at random.
     pub digest_seed: u64,
-    /// Whether [`SendingHalf::poll_log_write`] is drained.
+    /// Whether [`Encoder::poll_log_write`] is drained.
     pub persist: bool,
     /// How chunks are named; `None`: they are not.
     pub names: Option<NamesConfig>,
@@ -265,7 +263,7 @@ impl Sender {
     }
 }
 
-impl SendingHalf for Sender {
+impl Encoder for Sender {
     fn handle_payload(&mut self, payload: Payload, lane: LaneId, now: Now, out: &mut Vec<u8>) {
         let Payload { flow, offset, plain, fin, plan } = payload;
         // Of a flow that is not coded by its plan.
@@ -339,13 +337,6 @@ impl SendingHalf for Sender {
         Frame::Message { seq, flow, message }.encode(out);
     }
 
-    fn finish_flow(&mut self, flow: FlowId) {
-        self.slots.release(flow);
-        self.diagonals.remove(&flow);
-        self.densities.remove(&flow);
-        self.spent.remove(&flow);
-    }
-
     fn handle_frame(&mut self, kind: u8, body: &[u8], lane: LaneId, now: Now) -> Result<Heard, PeerFault> {
         self.take_frame(kind, body, lane, now)
     }
@@ -360,7 +351,7 @@ impl SendingHalf for Sender {
         self.naming.iter_mut().for_each(Naming::handle_lane_lost);
     }
 
-    fn handle_peer_state(&mut self, peer: PeerState) {
+    fn handle_peer(&mut self, peer: PeerState) {
         self.ledger.clear();
         self.acked.clear();
         self.requested.clear();
@@ -393,170 +384,44 @@ impl SendingHalf for Sender {
         }
     }
 
-    fn set_limit(&mut self, limit: u64, now: Now) {
-        if now >= self.worth.halved_at + CURVE_HALF_LIFE {
-            self.worth.halved_at = now;
-            self.log.curve_mut().halve();
-        }
-        let before = self.limit;
-        self.limit = limit;
-        self.log.set_limit(limit);
-        let plain = self.stats.plain - self.worth.plain;
-        let every = if plain >= WORTH_STEP { WORTH_EVERY } else { WORTH_SELDOM };
-        let news = plain > 0 && now >= self.worth.told_at + every;
-        // A receiving half that was told nothing holds as much as it can.
-        if self.limit != before || news {
-            self.worth.told_at = now;
-            self.tell_worth();
-        }
+    fn finish_flow(&mut self, flow: FlowId) {
+        self.slots.release(flow);
+        self.diagonals.remove(&flow);
+        self.densities.remove(&flow);
+        self.spent.remove(&flow);
     }
 
-    fn release_log(&mut self) -> bool {
-        let quiet = self.ledger.is_empty();
-        if quiet {
-            self.log.release();
-            self.diagonals.clear();
-        }
-        quiet
+    fn poll_control(&mut self, out: &mut Vec<u8>) -> bool {
+        let worth = self.poll_worth(out);
+        self.poll_probe(out) || worth
     }
 
-    fn restore_log(&mut self, log: Option<PreparedLog>) {
-        self.log.restore_released(log.map(|log| log.0));
-    }
-
-    fn clear_log(&mut self) {
-        self.log.clear();
-        if let Some(naming) = &mut self.naming {
-            naming.clear();
-        }
-        self.start_epoch(self.log.epoch() + 1, "cleared");
-    }
-
-    fn handle_stored(&mut self, chunks: &[PackedTag], now: Now) {
-        if let Some(naming) = &mut self.naming {
-            naming.stored(chunks, now);
+    fn poll_repair(&mut self, repair: Repair, out: &mut Vec<u8>) -> bool {
+        match repair {
+            Repair::Lost(flow, lane) => self.put_lost(flow, lane, out),
+            Repair::Block => self.put_repair(out),
+            Repair::Asked => self.put_chunks(out),
+            Repair::Lacked(lane) => self.put_lacked(lane, out),
+            Repair::Answer { seq, lane, most } => self.put_answer(seq, lane, most, out),
         }
     }
 
-    fn tell_stored(&mut self, wanted: bool) {
-        if let Some(naming) = &mut self.naming {
-            naming.tells = wanted;
+    fn load(&self) -> EncoderLoad {
+        EncoderLoad {
+            kept_bytes: self.ledger.kept_bytes() + self.ledger.attached_bytes(),
+            has_room: self.ledger.has_room(),
+            has_repairs: self.ledger.has_repairs() || !self.requested.is_empty() || !self.needed.is_empty(),
+            has_asked: !self.requested.is_empty(),
+            work: self.stats.steps,
         }
     }
 
-    fn save_hints(&self, at: SavePosition) -> Option<SavedPiece> {
-        self.naming.as_ref().map(|naming| naming.hints().save_piece(at))
-    }
-
-    fn is_naming(&self, plan: &Plan) -> bool {
-        plan.layers.use_names() && self.naming.as_ref().is_some_and(Naming::is_met)
-    }
-
-    fn block_end(
-        &mut self,
-        flow: FlowId,
-        plan: &Plan,
-        bytes: &[u8],
-        behind: Behind,
-        most: usize,
-        now: Now,
-    ) -> usize {
-        self.cut(flow, plan, bytes, behind, most, now)
-    }
-
-    fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool {
-        let due = std::mem::take(&mut self.worth.due);
-        if due {
-            let (serial, limit) = (self.worth.serial, self.limit);
-            let curve = self.log.curve_mut().values().to_vec();
-            Frame::LogWorth(LogWorth { serial, limit, curve }).encode(out);
-        }
-        due
-    }
-
-    fn probe(&self) -> Option<Probe> {
-        self.naming.as_ref().and_then(Naming::next_probe)
-    }
-
-    fn poll_probe(&mut self, out: &mut Vec<u8>) -> bool {
-        let probe = self.naming.as_mut().and_then(Naming::poll_probe);
-        probe.map(|probe| Frame::Probe(probe).encode(out)).is_some()
-    }
-
-    fn restate(&mut self) {
-        if self.worth.serial > 0 {
-            self.tell_worth();
-        }
-        if let Some(naming) = &mut self.naming {
-            naming.restate();
-        }
-    }
-
-    fn has_lost(&self, flow: FlowId) -> bool {
-        self.ledger.has_lost(flow)
-    }
-
-    fn has_repairs(&self) -> bool {
-        self.ledger.has_repairs() || !self.requested.is_empty() || !self.needed.is_empty()
-    }
-
-    fn has_room(&self) -> bool {
-        self.ledger.has_room()
-    }
-
-    fn kept_bytes(&self) -> u64 {
-        self.ledger.kept_bytes() + self.ledger.attached_bytes()
-    }
-
-    fn unacked(&self, flow: FlowId) -> u64 {
-        self.ledger.unacked(flow)
-    }
-
-    fn poll_lost(&mut self, flow: FlowId, lane: LaneId, out: &mut Vec<u8>) -> bool {
-        self.put_lost(flow, lane, out)
-    }
-
-    fn has_asked(&self) -> bool {
-        !self.requested.is_empty()
-    }
-
-    fn poll_asked(&mut self, out: &mut Vec<u8>) -> bool {
-        self.put_chunks(out)
-    }
-
-    fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool {
-        self.put_repair(out)
-    }
-
-    fn asked_of(&self, seq: u64) -> Option<AskedOf> {
-        let item = self.ledger.item(seq)?;
-        let repairs = self.requested.contains_key(&seq);
-        let lane = item.lane.filter(|lane| self.lacked.contains(*lane, seq));
-        (repairs || lane.is_some()).then_some(AskedOf { flow: item.flow, repairs, lane })
-    }
-
-    fn poll_answer(&mut self, seq: u64, lane: Option<LaneId>, most: usize, out: &mut Vec<u8>) -> bool {
-        self.put_answer(seq, lane, most, out)
-    }
-
-    fn poll_chunks(&mut self, lane: LaneId, out: &mut Vec<u8>) -> bool {
-        self.put_lacked(lane, out)
-    }
-
-    fn poll_log_write(&mut self) -> Option<LogWrite> {
-        self.writes.pop_front()
-    }
-
-    fn log_piece(&self, from: u64) -> Option<LogWrite> {
-        self.log.piece(from)
+    fn pending(&self, flow: FlowId) -> Pending {
+        Pending { items: self.ledger.unacked(flow), lost: self.ledger.has_lost(flow) }
     }
 
     fn poll_event(&mut self) -> Option<SendEvent> {
         self.events.pop_front()
-    }
-
-    fn work(&self) -> u64 {
-        self.stats.steps
     }
 
     fn stats(&self) -> SendStats {
@@ -580,5 +445,53 @@ impl SendingHalf for Sender {
             memory,
             ..self.stats
         }
+    }
+
+    fn resend_control_state(&mut self) {
+        if self.worth.serial > 0 {
+            self.tell_worth();
+        }
+        if let Some(naming) = &mut self.naming {
+            naming.restate();
+        }
+    }
+
+    fn is_naming(&self, plan: &Plan) -> bool {
+        plan.layers.use_names() && self.naming.as_ref().is_some_and(Naming::is_met)
+    }
+
+    fn block_end(
+        &mut self,
+        flow: FlowId,
+        plan: &Plan,
+        bytes: &[u8],
+        behind: Behind,
+        most: usize,
+        now: Now,
+    ) -> usize {
+        self.cut(flow, plan, bytes, behind, most, now)
+    }
+
+    fn asked_of(&self, seq: u64) -> Option<AskedOf> {
+        let item = self.ledger.item(seq)?;
+        let repairs = self.requested.contains_key(&seq);
+        let lane = item.lane.filter(|lane| self.lacked.contains(*lane, seq));
+        (repairs || lane.is_some()).then_some(AskedOf { flow: item.flow, repairs, lane })
+    }
+
+    fn log(&self) -> Option<&dyn EncoderLog> {
+        Some(self)
+    }
+
+    fn log_mut(&mut self) -> Option<&mut dyn EncoderLog> {
+        Some(self)
+    }
+
+    fn names(&self) -> Option<&dyn EncoderNames> {
+        Some(self)
+    }
+
+    fn names_mut(&mut self) -> Option<&mut dyn EncoderNames> {
+        Some(self)
     }
 }

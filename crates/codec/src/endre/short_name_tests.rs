@@ -12,8 +12,8 @@ use rand_pcg::rand_core::{Rng as _, SeedableRng as _};
 use super::verify_tests::{CAPACITY, LANE, SEED, sender_config};
 use super::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::contract::{
-    Behind, ChunkPlace, Delivery, Feedback, Payload, PeerSender, PeerState, ReceivingHalf as _, SendEvent,
-    SendingHalf as _, StoreReply, StoreRequest,
+    Behind, ChunkPlace, Decoder as _, DecoderLog as _, Delivery, Encoder as _, EncoderNames as _, Feedback,
+    Payload, PeerSender, PeerState, Repair, SendEvent, StorePort as _, StoreReply, StoreRequest,
 };
 use crate::entropy::Entropy;
 use crate::plan::Layers;
@@ -76,7 +76,7 @@ impl Halves {
     }
 
     fn meet(&mut self, short_names_below: u32) {
-        self.receiver.handle_peer_restart(PeerSender {
+        self.receiver.handle_peer(PeerSender {
             capacity: CAPACITY,
             max_in_flight: CAPACITY / 4,
             digest_seed: SEED,
@@ -87,7 +87,7 @@ impl Halves {
         });
         let claim = self.receiver.claim();
         let store = Some(7);
-        self.sender.handle_peer_state(PeerState {
+        self.sender.handle_peer(PeerState {
             capacity: CAPACITY,
             contexts: 2,
             claim,
@@ -124,7 +124,9 @@ impl Halves {
                 let mut feedback = Vec::new();
                 self.receiver.poll_frame(true, &mut feedback);
                 self.answer(&feedback);
-                while self.sender.poll_asked(&mut out) || self.sender.poll_repair(&mut out) {}
+                while self.sender.poll_repair(Repair::Asked, &mut out)
+                    || self.sender.poll_repair(Repair::Block, &mut out)
+                {}
             }
         }
         delivered
@@ -383,7 +385,9 @@ fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
         halves.sender.handle_feedback(first_chunk(seq, reason), now).unwrap();
         out.clear();
         let sender = &mut halves.sender;
-        while sender.poll_asked(&mut out) || sender.poll_chunks(lane, &mut out) {}
+        while sender.poll_repair(Repair::Asked, &mut out)
+            || sender.poll_repair(Repair::Lacked(lane), &mut out)
+        {}
         (out.len() > 9000, halves.sender.stats().absent)
     };
     assert_eq!(crosses(ChunkReason::Shed), (true, 0));
@@ -401,18 +405,20 @@ fn what_goes_once_more_by_its_names_brings_what_is_absent() {
         let (now, mut out) = (halves.now, Vec::new());
         // What it is asked for crosses, and is lost with all lanes.
         halves.sender.handle_feedback(ask(seq), now).unwrap();
-        while halves.sender.poll_repair(&mut out) || halves.sender.poll_asked(&mut out) {}
+        while halves.sender.poll_repair(Repair::Block, &mut out)
+            || halves.sender.poll_repair(Repair::Asked, &mut out)
+        {}
         assert!(out.len() > 9000, "{} bytes", out.len());
         halves.sender.handle_lane_lost(LANE);
         out.clear();
         assert!(
-            halves.sender.poll_lost(FlowId(1), LANE, &mut out) && out.len() < 1000,
+            halves.sender.poll_repair(Repair::Lost(FlowId(1), LANE), &mut out) && out.len() < 1000,
             "{} bytes",
             out.len()
         );
         halves.sender.handle_feedback(first_chunk(seq, ChunkReason::Absent), now).unwrap();
         out.clear();
-        while halves.sender.poll_chunks(LANE, &mut out) {}
+        while halves.sender.poll_repair(Repair::Lacked(LANE), &mut out) {}
         assert!(out.len() > 9000, "{} bytes", out.len());
     }
 }
@@ -428,11 +434,15 @@ fn what_was_asked_for_and_goes_once_more_by_its_names_does_not_say_that_it_was_t
         let reason = if seq == first { ChunkReason::Shed } else { ChunkReason::Absent };
         halves.sender.handle_feedback(first_chunk(seq, reason), now).unwrap();
     }
-    while halves.sender.poll_asked(&mut out) {}
+    while halves.sender.poll_repair(Repair::Asked, &mut out) {}
     assert!(out.len() > 9000, "{} bytes", out.len());
     halves.sender.handle_lane_lost(LANE);
     out.clear();
-    assert!(halves.sender.poll_lost(FlowId(1), LANE, &mut out) && out.len() < 1000, "{} bytes", out.len());
+    assert!(
+        halves.sender.poll_repair(Repair::Lost(FlowId(1), LANE), &mut out) && out.len() < 1000,
+        "{} bytes",
+        out.len()
+    );
     let ack = Ack { next: first + 1, ranges: Vec::new() };
     halves.sender.handle_feedback(Feedback::Ack(ack), now).unwrap();
     // So the store is doubted still, and asked instead.

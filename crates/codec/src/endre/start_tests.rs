@@ -2,7 +2,9 @@
 
 use super::verify_tests::{CAPACITY, Halves, SEED, noise, sender_config};
 use super::{Receiver, ReceiverConfig, Sender};
-use crate::contract::{LogStart, LogStarts, ReceiveEvent, ReceivingHalf, SendEvent, SendingHalf};
+use crate::contract::{
+    Decoder, DecoderLog as _, Encoder, EncoderLog as _, LogStart, LogStarts, ReceiveEvent, SendEvent,
+};
 use crate::wire::LogClaim;
 use crate::{Matching, Plan};
 

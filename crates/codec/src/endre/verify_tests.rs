@@ -9,8 +9,8 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use super::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::cache::{Log, LogOffset, RangeSet};
 use crate::contract::{
-    Behind, Delivery, Feedback, LogStart, Payload, PeerSender, PeerState, ReceivingHalf, SavedLog, SendEvent,
-    SendingHalf,
+    Behind, Decoder, DecoderLog as _, Delivery, Encoder, EncoderLog as _, Feedback, LogStart, Payload,
+    PeerSender, PeerState, Repair, SavedLog, SendEvent,
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, LogClaim, Refetch, RefetchReason, take_frame};
@@ -114,7 +114,7 @@ impl Halves {
 
     /// Brings the link up with a new instance of the peer that claims this; returns how many bytes are warm.
     pub(super) fn reconnect(&mut self, claim: Option<LogClaim>) -> Option<u64> {
-        self.receiver.handle_peer_restart(PeerSender {
+        self.receiver.handle_peer(PeerSender {
             capacity: CAPACITY,
             max_in_flight: CAPACITY / 4,
             digest_seed: SEED,
@@ -123,12 +123,7 @@ impl Halves {
             continues: false,
             probe: None,
         });
-        self.sender.handle_peer_state(PeerState {
-            capacity: CAPACITY,
-            contexts: 2,
-            claim,
-            ..PeerState::default()
-        });
+        self.sender.handle_peer(PeerState { capacity: CAPACITY, contexts: 2, claim, ..PeerState::default() });
         std::iter::from_fn(|| self.sender.poll_event()).find_map(|event| match event {
             SendEvent::LogStarts { start: LogStart::Resumed { bytes }, .. } => Some(bytes),
             _ => None,
@@ -162,7 +157,7 @@ impl Halves {
             self.sender.handle_feedback(feedback, self.now).unwrap();
             frames = &frames[used..];
         }
-        while self.sender.poll_asked(out) || self.sender.poll_repair(out) {}
+        while self.sender.poll_repair(Repair::Asked, out) || self.sender.poll_repair(Repair::Block, out) {}
     }
 }
 
@@ -366,8 +361,8 @@ fn a_repeat_whose_lane_was_lost_crosses_again_in_as_few_bytes() {
         let (mut lost, mut again) = (Vec::new(), Vec::new());
         halves.sender.handle_payload(payload(halves.plan, 0, &plain), lane, halves.now, &mut lost);
         halves.sender.handle_lane_lost(lane);
-        assert!(halves.sender.has_lost(FlowId(2)));
-        assert!(halves.sender.poll_lost(FlowId(2), LANE, &mut again));
+        assert!(halves.sender.pending(FlowId(2)).lost);
+        assert!(halves.sender.poll_repair(Repair::Lost(FlowId(2), LANE), &mut again));
         // Chunk-Match has a token for each chunk, and the ends of a block are in none.
         assert!(again.len() < 4_000 && again.len() < lost.len() + 30, "{} after {}", again.len(), lost.len());
         let mut delivered = Vec::new();
@@ -436,7 +431,7 @@ fn requests_for_wrong_blocks_are_bounded_until_they_leave() {
         continues: false,
         probe: None,
     };
-    halves.receiver.handle_peer_restart(wrong);
+    halves.receiver.handle_peer(wrong);
     let (blocks, mut out, mut delivered) = (5000_u64, Vec::new(), Vec::new());
     for number in 0..blocks {
         // Longer than what crosses uncoded, and without repeats.
@@ -504,7 +499,7 @@ fn a_mismatch_is_said_again_after_a_lane_was_lost_and_counts_once() {
         // It leaves, and is lost as far as the receiving half knows; so is the block.
         let mut feedback = Vec::new();
         halves.receiver.poll_frame(true, &mut feedback);
-        halves.receiver.restate(halves.now);
+        halves.receiver.resend_control_state(halves.now);
         halves.receiver.handle_timeout(halves.now);
         feedback.clear();
         halves.receiver.poll_frame(true, &mut feedback);
@@ -514,7 +509,7 @@ fn a_mismatch_is_said_again_after_a_lane_was_lost_and_counts_once() {
     halves.sender.handle_lane_lost(LANE);
     // What was copied wrongly is not sent in the same words.
     let mut out = Vec::new();
-    assert!(halves.sender.poll_lost(FlowId(2), LANE, &mut out));
+    assert!(halves.sender.poll_repair(Repair::Lost(FlowId(2), LANE), &mut out));
     assert!(out.len() > 20_000, "{}", out.len());
     halves.receive(&out, &mut delivered);
     assert_eq!(delivered, [plain]);
@@ -543,7 +538,7 @@ fn a_block_that_comes_late_does_not_take_its_context_from_the_flow_that_has_it_n
     let refetch = Refetch { reason: RefetchReason::Missing, seqs: vec![0] };
     halves.sender.handle_feedback(Feedback::Refetch(refetch), halves.now).unwrap();
     let mut repair = Vec::new();
-    assert!(halves.sender.poll_repair(&mut repair));
+    assert!(halves.sender.poll_repair(Repair::Block, &mut repair));
     halves.receive_on(other, &repair, &mut delivered);
     let mut feedback = Vec::new();
     halves.receiver.poll_frame(true, &mut feedback);

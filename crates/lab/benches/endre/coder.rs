@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
-use oncewire_codec::contract::{Delivery, ReceivingHalf};
+use oncewire_codec::contract::{Decoder as _, Delivery};
 use oncewire_codec::endre::matcher::{Copy, MatchParams};
 use oncewire_codec::endre::{Receiver, ReceiverConfig};
 use oncewire_codec::entropy::Entropy;

@@ -16,7 +16,7 @@ mod bodies;
 use std::time::{Duration, Instant};
 
 use bodies::steps::{Attack, Hostile};
-use oncewire_codec::contract::ReceivingHalf as _;
+use oncewire_codec::contract::Decoder as _;
 use oncewire_codec::wire::FlowId;
 use oncewire_lab::pair::{Pair, PairConfig};
 

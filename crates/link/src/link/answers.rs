@@ -4,6 +4,7 @@
 //! it has any, also if all its flows are held.
 
 use oncewire_codec::cache::MAX_UNACKED;
+use oncewire_codec::contract::Repair;
 use oncewire_codec::wire::{LaneId, LaneRole};
 
 use super::Link;
@@ -51,7 +52,7 @@ impl Link {
         let Self { lanes, sender, .. } = self;
         let answered = lanes.pop_answer(lane, class, |seq, which| {
             let own = (which == Answered::ByLane).then_some(lane);
-            sender.poll_answer(seq, own, most, out)
+            sender.poll_repair(Repair::Answer { seq, lane: own, most }, out)
         });
         let Some(seq) = answered else { return false };
         // What is beyond that waits on.

@@ -150,7 +150,7 @@ impl Link {
 
     /// How many bytes each flow may queue now.
     fn queue_limit(&self) -> u64 {
-        self.budget.queue_limit(self.flows.len(), self.sender.kept_bytes())
+        self.budget.queue_limit(self.flows.len(), self.sender.load().kept_bytes)
     }
 
     /// Says that more of our application's stream is about to come, or that it is not after all: where

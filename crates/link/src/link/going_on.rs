@@ -44,7 +44,7 @@ impl Link {
         let since = at.saturating_sub(LATELY + self.round_trip.smoothed().unwrap_or_default() * 2);
         let since = if is_within { Now::ZERO } else { since };
         for flow in self.flows.values_mut() {
-            if self.sender.has_lost(flow.id) {
+            if self.sender.pending(flow.id).lost {
                 flow.brought.forget_loss();
             } else if flow.over.is_none() && !flow.inbound.is_finished() {
                 flow.brought.lose(lane, since, self.next_seen);

@@ -104,7 +104,9 @@ impl Link {
 
     /// Takes chunks that the peer can read in a neighbour's store, as [`Event::Stored`] said of that.
     pub fn learn_stored(&mut self, chunks: &[PackedTag], now: Now) {
-        self.sender.handle_stored(chunks, now);
+        if let Some(names) = self.sender.names_mut() {
+            names.handle_stored(chunks, now);
+        }
     }
 
     /// Starts over with a new process of the peer, whose hello came with a proof that holds if `is_proved`.
@@ -112,7 +114,9 @@ impl Link {
         let agreed = is_proved && self.group_key().is_some() && hello.names.is_some();
         let keeps_chunks = hello.store.is_some();
         self.group_talk = GroupTalk { agreed, keeps_chunks, ..GroupTalk::default() };
-        self.sender.tell_stored(agreed && keeps_chunks);
+        if let Some(names) = self.sender.names_mut() {
+            names.tell_stored(agreed && keeps_chunks);
+        }
     }
 
     /// Returns how the peer names chunks in what it sends: with the key that its hello says, or between members of a group

@@ -89,7 +89,7 @@ impl Link {
 
     /// What both halves did for the peer, in steps.
     fn work(&self) -> u64 {
-        self.receiver.work() + self.sender.work()
+        self.receiver.work() + self.sender.load().work
     }
 
     /// Passes a frame on to whom its type belongs to.
@@ -204,7 +204,7 @@ impl Link {
 
     /// Wakes a lane for what is to be sent again.
     fn wake_repairs(&mut self) {
-        if self.sender.has_repairs()
+        if self.sender.load().has_repairs
             && let Some(id) = self.lanes.for_role(LaneRole::Repair)
             && let Some(lane) = self.lanes.get(id)
         {

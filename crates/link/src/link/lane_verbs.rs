@@ -91,7 +91,7 @@ impl Link {
         self.meet_group(hello, is_proved);
         let capacity = self.config.log_capacity.min(hello.log_capacity);
         let strong = if hello.understands.highway { StrongKind::Highway } else { StrongKind::Blake3 };
-        self.sender.handle_peer_state(PeerState {
+        self.sender.handle_peer(PeerState {
             capacity,
             contexts: hello.contexts as usize,
             claim: hello.claim.clone(),
@@ -101,7 +101,7 @@ impl Link {
             strong,
             continues: hello.understands.continues,
         });
-        self.receiver.handle_peer_restart(PeerSender {
+        self.receiver.handle_peer(PeerSender {
             capacity,
             max_in_flight: hello.max_in_flight,
             digest_seed: hello.digest_seed,
@@ -143,8 +143,8 @@ impl Link {
 
     /// Says again all that is idempotent: the peer may have missed it.
     fn restate(&mut self, now: Now) {
-        self.receiver.restate(now);
-        self.sender.restate();
+        self.receiver.resend_control_state(now);
+        self.sender.resend_control_state();
         self.tell_networks();
         self.tell_draining();
         self.restate_keepalives();
@@ -178,7 +178,7 @@ impl Link {
         let in_order = lost.is_none();
         // Those that wait since they lost another lane were counted then.
         let waiting: BTreeSet<FlowId> =
-            self.flows.keys().copied().filter(|flow| self.sender.has_lost(*flow)).collect();
+            self.flows.keys().copied().filter(|flow| self.sender.pending(*flow).lost).collect();
         self.sender.handle_lane_lost(id);
         self.receiver.handle_lane_lost(id);
         self.leave_limiter(id, now);
@@ -191,7 +191,7 @@ impl Link {
             }
             if flow.lane.is_none() {
                 ids.push(flow.id);
-                resumed += u64::from(self.sender.has_lost(flow.id) && !waiting.contains(&flow.id));
+                resumed += u64::from(self.sender.pending(flow.id).lost && !waiting.contains(&flow.id));
             }
         }
         if let Some(at) = lost {

@@ -17,8 +17,12 @@ impl Link {
         let beside =
             u128::from(self.in_flight()) * u128::from(limits.out.min(capacity)) / u128::from(capacity);
         self.budget.set_beside(beside as u64);
-        self.sender.set_limit(limits.out, now);
-        self.receiver.set_limit(limits.inbound);
+        if let Some(log) = self.sender.log_mut() {
+            log.set_limit(limits.out, now);
+        }
+        if let Some(log) = self.receiver.log_mut() {
+            log.set_limit(limits.inbound);
+        }
         self.wake_control();
     }
 
@@ -46,8 +50,9 @@ impl Link {
     ///
     /// Returns false, and changes nothing, while anything is under way.
     pub fn release_logs(&mut self) -> bool {
-        let quiet =
-            self.sender.stats().unacked == 0 && self.receiver.release_log() && self.sender.release_log();
+        let quiet = self.sender.stats().unacked == 0
+            && self.receiver.log_mut().is_some_and(|log| log.release_log())
+            && self.sender.log_mut().is_some_and(|log| log.release_log());
         if quiet {
             self.released.get_or_insert(Wanted::No);
         }
@@ -57,8 +62,12 @@ impl Link {
     /// Takes back what was released, as far as it was found again.
     pub fn restore_logs(&mut self, loaded: LoadedLogs, now: Now) {
         self.released = None;
-        self.sender.restore_log(loaded.out);
-        self.receiver.restore_log(loaded.inbound, now);
+        if let Some(log) = self.sender.log_mut() {
+            log.restore_log(loaded.out);
+        }
+        if let Some(log) = self.receiver.log_mut() {
+            log.restore_log(loaded.inbound, now);
+        }
         self.take_deliveries(now);
         self.wake_control();
     }
@@ -87,8 +96,12 @@ impl Link {
     /// sent and is not acknowledged is still kept until it is, and flows go on.
     pub fn clear_logs(&mut self, now: Now) {
         self.released = None;
-        self.sender.clear_log();
-        self.receiver.clear_log();
+        if let Some(log) = self.sender.log_mut() {
+            log.clear_log();
+        }
+        if let Some(log) = self.receiver.log_mut() {
+            log.clear_log();
+        }
         self.drain_sender(now);
         self.wake_control();
     }

@@ -25,7 +25,7 @@ mod windows;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::Now;
-use oncewire_codec::contract::{LogWrite, ReceiveEvent, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
+use oncewire_codec::contract::{Decoder, Encoder, LogWrite, ReceiveEvent, SavedLog, SendEvent};
 use oncewire_codec::endre::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wanax::SHORT_BELOW;
 use oncewire_codec::wanax::path::PathEstimate;
@@ -56,8 +56,8 @@ pub struct Link {
     peer: Option<Peer>,
     /// Instances of the peer in whose place another came, since this end is this instance.
     superseded: VecDeque<u64>,
-    sender: Box<dyn SendingHalf + Send>,
-    receiver: Box<dyn ReceivingHalf + Send>,
+    sender: Box<dyn Encoder + Send>,
+    receiver: Box<dyn Decoder + Send>,
     lanes: Lanes,
     dead: DeadLanes,
     flows: BTreeMap<FlowId, Flow>,
@@ -253,7 +253,7 @@ impl Link {
             max_in_flight: self.in_flight(),
             initial_credit: self.config.initial_credit,
             contexts: self.config.contexts,
-            claim: self.receiver.claim(),
+            claim: self.receiver.log().and_then(|log| log.claim()),
             names: self
                 .config
                 .names
@@ -262,7 +262,7 @@ impl Link {
             store: self.config.store,
             understands: Understood::ALL,
             // While a lane is up the peer was asked; another instance of it that comes meanwhile is asked by a frame.
-            probe: if self.lanes.is_empty() { self.sender.probe() } else { None },
+            probe: self.sender.names().filter(|_| self.lanes.is_empty()).and_then(|names| names.probe()),
             short_names_below: self.config.store.map_or(0, |_| SHORT_BELOW),
             // The shell proves it, which knows the lane.
             group_proof: None,
@@ -309,16 +309,19 @@ impl Link {
     /// Takes the next piece of log to be written to disk, and whose log it is; there is none unless
     /// [`LinkConfig::persist`] is set.
     pub fn poll_log_write(&mut self) -> Option<(LogSide, LogWrite)> {
-        let out = self.sender.poll_log_write().map(|write| (LogSide::Out, write));
-        out.or_else(|| self.receiver.poll_log_write().map(|write| (LogSide::Inbound, write)))
+        let out = self.sender.log_mut().and_then(|log| log.poll_log_write());
+        out.map(|write| (LogSide::Out, write)).or_else(|| {
+            let inbound = self.receiver.log_mut().and_then(|log| log.poll_log_write());
+            inbound.map(|write| (LogSide::Inbound, write))
+        })
     }
 
     /// Returns the first piece of what a log holds from an offset on, of at most one block, for a disk that has nothing of
     /// it; none if there is no more, or its bytes are not in memory.
     pub fn log_piece(&self, side: LogSide, from: u64) -> Option<LogWrite> {
         match side {
-            LogSide::Out => self.sender.log_piece(from),
-            LogSide::Inbound => self.receiver.log_piece(from),
+            LogSide::Out => self.sender.log().and_then(|log| log.log_piece(from)),
+            LogSide::Inbound => self.receiver.log().and_then(|log| log.log_piece(from)),
         }
     }
 
@@ -336,8 +339,8 @@ impl Link {
             round_trip: self.round_trip.smoothed(),
             out: self.sender.stats(),
             inbound: self.receiver.stats(),
-            flows_reserved: self.budget.reserved(self.sender.kept_bytes()),
-            flow_bytes: self.budget.taken(self.sender.kept_bytes()),
+            flows_reserved: self.budget.reserved(self.sender.load().kept_bytes),
+            flow_bytes: self.budget.taken(self.sender.load().kept_bytes),
             pace: self.pacing.stats(),
             ..self.stats.clone()
         }
@@ -372,7 +375,7 @@ impl Link {
             received: flow.delivered_in,
             wire_sent,
             wire_received,
-            unacked: self.sender.unacked(flow.id),
+            unacked: self.sender.pending(flow.id).items,
             waiting: flow.lane.is_none() && !self.is_up(),
         }
     }
@@ -435,7 +438,7 @@ impl Link {
 
     /// Forgets a flow that neither end has any use for.
     fn forget_if_done(&mut self, id: FlowId) {
-        let done = self.flows.get(&id).is_some_and(Flow::is_done) && self.sender.unacked(id) == 0;
+        let done = self.flows.get(&id).is_some_and(Flow::is_done) && self.sender.pending(id).items == 0;
         if !done {
             return;
         }
@@ -478,7 +481,7 @@ impl Link {
     /// Gives a flow that has something to send its turn on a lane.
     fn schedule(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        if !flow.out.can_send() && !self.sender.has_lost(id) {
+        if !flow.out.can_send() && !self.sender.pending(id).lost {
             return;
         }
         if flow.lane.is_none() {

@@ -1,7 +1,7 @@
 //! Frames out.
 
 use oncewire_codec::Now;
-use oncewire_codec::contract::Payload;
+use oncewire_codec::contract::{Payload, Repair};
 use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole, MAX_BLOCK, Message};
 
 use super::{Link, LogSide};
@@ -59,11 +59,11 @@ impl Link {
             self.put_group(true, TARGET.saturating_sub(out.len() - before), out);
             self.share_asked();
         } else if self.may_help(lane) {
-            while out.len() - before < TARGET / 2 && self.sender.poll_asked(out) {}
+            while out.len() - before < TARGET / 2 && self.sender.poll_repair(Repair::Asked, out) {}
         }
         // Before what its flows have to say next: they stand still until it is there.
         if self.limiter.is_none() {
-            while out.len() - before < TARGET && self.sender.poll_chunks(lane, out) {}
+            while out.len() - before < TARGET && self.sender.poll_repair(Repair::Lacked(lane), out) {}
         }
         let flows_start = out.len();
         self.spend(&out[before..flows_start], now);
@@ -96,13 +96,14 @@ impl Link {
 
     /// Appends the next thing that was asked for, chunks first; under a limit these have turns. Returns whether there was any.
     fn put_repair(&mut self, out: &mut Vec<u8>) -> bool {
-        self.limiter.is_none() && self.sender.poll_asked(out) || self.sender.poll_repair(out)
+        self.limiter.is_none() && self.sender.poll_repair(Repair::Asked, out)
+            || self.sender.poll_repair(Repair::Block, out)
     }
 
     /// Lets all lanes that have nothing to send take from what more was asked for than the lane of repairs has taken:
     /// its congestion window may be small, or have become so long ago.
     pub(super) fn share_asked(&mut self) {
-        if self.limiter.is_none() && self.sender.has_asked() {
+        if self.limiter.is_none() && self.sender.load().has_asked {
             let idle = self.lanes.iter().filter(|(id, lane)| !lane.woken && self.may_help(*id));
             let idle: Vec<LaneId> = idle.map(|(id, _)| id).collect();
             idle.into_iter().for_each(|lane| self.wake(lane));
@@ -163,8 +164,7 @@ impl Link {
 
     fn put_control(&mut self, lane: LaneId, now: Now, out: &mut Vec<u8>) {
         self.dead.tell(lane, now).for_each(|dead| Frame::LaneDead(dead).encode(out));
-        self.sender.poll_worth(out);
-        self.sender.poll_probe(out);
+        self.sender.poll_control(out);
         while let Some(frame) = self.control.pop_front() {
             frame.encode(out);
         }
@@ -223,7 +223,7 @@ impl Link {
 
     /// Gives flows that wait for room their turns back, if there is any.
     pub(super) fn release_held(&mut self) {
-        let has_room = self.sender.has_room() && self.budget.fits_block(self.sender.kept_bytes());
+        let has_room = self.sender.load().has_room && self.budget.fits_block(self.sender.load().kept_bytes);
         if !self.out_of_room || !has_room {
             return;
         }
@@ -247,7 +247,7 @@ impl Link {
 
     /// Appends the flow's next item; returns false if it has to wait for acknowledgements.
     fn put_item(&mut self, id: FlowId, lane: LaneId, now: Now, out: &mut Vec<u8>) -> bool {
-        if self.sender.poll_lost(id, lane, out) {
+        if self.sender.poll_repair(Repair::Lost(id, lane), out) {
             return true;
         }
         let flows = self.flows.len();
@@ -255,7 +255,7 @@ impl Link {
         if !flow.out.can_send() {
             return true;
         }
-        if !self.sender.has_room() {
+        if !self.sender.load().has_room {
             return false;
         }
         if let Some(mut message) = flow.out.pop_message() {
@@ -273,7 +273,7 @@ impl Link {
             }
             return true;
         }
-        if !self.budget.fits_block(self.sender.kept_bytes()) {
+        if !self.budget.fits_block(self.sender.load().kept_bytes) {
             return false;
         }
         let most = self.limiter.as_ref().map_or(MAX_BLOCK, Limiter::block_limit);
@@ -287,7 +287,7 @@ impl Link {
         };
         let Some((offset, plain, fin)) = block else { return true };
         self.stats.delivered_out += plain.len() as u64;
-        let limit = self.budget.queue_limit(flows, self.sender.kept_bytes());
+        let limit = self.budget.queue_limit(flows, self.sender.load().kept_bytes);
         if flow.out.waits_for_room && flow.out.has_room_again(limit) {
             flow.out.waits_for_room = false;
             self.events.push_back(Event::FlowWritable(id));

@@ -21,7 +21,7 @@ impl Link {
     /// Our application took bytes: the peer may send more.
     pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
         let round_trip = self.round_trip.smoothed().unwrap_or(Now::from_millis(100));
-        let spare = self.budget.spare(self.sender.kept_bytes());
+        let spare = self.budget.spare(self.sender.load().kept_bytes);
         let line_ends = self.line_ends(now);
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return };
         let before = flow.window.growth();
@@ -45,7 +45,8 @@ impl Link {
     /// Whether blocks wait for chunks, and the line has brought what of these was asked for by the time at which names that
     /// are granted now could have come and been asked for, or little later.
     fn line_ends(&mut self, now: Now) -> bool {
-        let Some(due) = self.receiver.chunks_due(now) else { return false };
+        let due = self.receiver.store().and_then(|store| store.chunks_due(now));
+        let Some(due) = due else { return false };
         // A queue is the line's, or one on the way to the peer.
         let is_elsewhere = self.arrivals.have_room(self.path.rate().known, now);
         self.round_trip.fits_two_more(due, is_elsewhere)
@@ -88,7 +89,7 @@ impl Link {
     /// memory to flows that have to grow.
     fn fitting(&self, size: u64, present: u64) -> u64 {
         let size = size.min(self.config.max_credit).max(present);
-        let fits = self.budget.fits_beginners(size - present, self.sender.kept_bytes());
+        let fits = self.budget.fits_beginners(size - present, self.sender.load().kept_bytes);
         if fits { size } else { present }
     }
 }

@@ -119,7 +119,7 @@ fn what_waits_for_room_goes_with_the_peer_or_when_it_comes_otherwise() {
         continues: false,
         probe: None,
     };
-    receiver.handle_peer_restart(restarted);
+    receiver.handle_peer(restarted);
     assert!(receiver.stats().memory < 2 << 20);
 }
 
@@ -157,7 +157,7 @@ fn what_there_is_no_room_for_at_all_is_asked_for_whole_ever_more_seldom() {
     }
     assert_eq!(again, [(3200, first), (9600, first)]);
     // What was lost with a lane is asked for at once.
-    receiver.restate(Now::from_secs(20));
+    receiver.resend_control_state(Now::from_secs(20));
     receiver.handle_timeout(Now::from_secs(20));
     assert_eq!(asked(&mut receiver).1, first);
 }

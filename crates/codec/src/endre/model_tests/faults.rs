@@ -7,7 +7,9 @@ use rand_pcg::rand_core::Rng as _;
 use super::halves::{Begin, peer_sender, receiver, saved, sender, sender_config};
 use super::{CAPACITY, Model};
 use crate::Plan;
-use crate::contract::{ReceivingHalf as _, SendingHalf as _};
+use crate::contract::{
+    Decoder as _, DecoderLog as _, Encoder as _, EncoderLog as _, EncoderNames as _, Repair,
+};
 use crate::endre::PreparedLog;
 use crate::wanax::hints::save_by;
 use crate::wire::{FlowId, Frame, take_frame};
@@ -25,18 +27,18 @@ impl Model {
         // Acknowledgements that were under way on it are lost too.
         let keep = self.below(self.feedback.len() as u64 + 1) as usize;
         self.feedback.truncate(keep);
-        self.sender.restate();
-        self.receiver.restate(self.now);
+        self.sender.resend_control_state();
+        self.receiver.resend_control_state(self.now);
         self.resend_lost();
     }
 
     fn resend_lost(&mut self) {
         let ids: Vec<FlowId> = self.flows.keys().copied().collect();
         for id in ids {
-            if self.sender.has_lost(id) {
+            if self.sender.pending(id).lost {
                 let lane = self.lane_of(id);
                 let mut out = Vec::new();
-                while self.sender.poll_lost(id, lane, &mut out) {}
+                while self.sender.poll_repair(Repair::Lost(id, lane), &mut out) {}
                 self.put(lane, &out);
             }
         }
@@ -80,10 +82,10 @@ impl Model {
             self.agreed = [CAPACITY, CAPACITY / 4 * 3][self.below(2) as usize];
         }
         let claim = self.receiver.claim();
-        self.receiver.handle_peer_restart(peer_sender(self.agreed, self.strong));
+        self.receiver.handle_peer(peer_sender(self.agreed, self.strong));
         self.meet(claim);
-        self.sender.restate();
-        self.receiver.restate(self.now);
+        self.sender.resend_control_state();
+        self.receiver.resend_control_state(self.now);
         let mut out = Vec::new();
         if self.sender.poll_probe(&mut out) {
             let (kind, body, _) = take_frame(&out).unwrap().unwrap();

@@ -7,7 +7,7 @@ use rand_pcg::rand_core::Rng as _;
 
 use super::Model;
 use crate::Now;
-use crate::contract::{ChunkPlace, ReceivingHalf as _, StoreReply, StoreRequest, StoreState};
+use crate::contract::{ChunkPlace, StorePort as _, StoreReply, StoreRequest, StoreState};
 use crate::wanax::Tree;
 use crate::wanax::path::PathRate;
 use crate::wanax::shed::Disk;

@@ -7,7 +7,7 @@ use rand_pcg::rand_core::Rng as _;
 
 use super::{CAPACITY, MAX_PLAIN, Model, Reference};
 use crate::contract::{
-    Delivery, Feedback, LogStart, Payload, ReceivingHalf as _, SendEvent, SendingHalf as _,
+    Decoder as _, Delivery, Encoder as _, Feedback, LogStart, Payload, Repair, SendEvent, StorePort as _,
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, take_frame};
@@ -38,7 +38,7 @@ impl Model {
     }
 
     pub(super) fn send(&mut self) {
-        if !self.sender.has_room() {
+        if !self.sender.load().has_room {
             return;
         }
         if self.flows.len() < 6 && self.below(10) == 0 || self.flows.is_empty() {
@@ -52,7 +52,7 @@ impl Model {
         }
         let lane = self.lane_of(id);
         let mut out = Vec::new();
-        while self.sender.poll_lost(id, lane, &mut out) {}
+        while self.sender.poll_repair(Repair::Lost(id, lane), &mut out) {}
         let plain = self.content();
         let fin = self.below(40) == 0;
         let plan = (id.0 % 7 != 3).then(|| self.plan());
@@ -92,7 +92,7 @@ impl Model {
     /// A flow keeps its lane while it has anything unacknowledged.
     pub(super) fn lane_of(&mut self, id: FlowId) -> LaneId {
         match self.flows[&id].lane.filter(|lane| self.lanes.contains_key(lane)) {
-            Some(lane) if self.sender.unacked(id) > 0 => lane,
+            Some(lane) if self.sender.pending(id).items > 0 => lane,
             _ => {
                 let lane = self.some_lane();
                 self.flows.get_mut(&id).unwrap().lane = Some(lane);
@@ -173,12 +173,14 @@ impl Model {
         }
         self.sender.handle_feedback(feedback, self.now).unwrap();
         let mut out = Vec::new();
-        while self.parts.is_none() && self.sender.poll_asked(&mut out) || self.sender.poll_repair(&mut out) {}
+        while self.parts.is_none() && self.sender.poll_repair(Repair::Asked, &mut out)
+            || self.sender.poll_repair(Repair::Block, &mut out)
+        {}
         let lane = self.some_lane();
         self.put(lane, &out);
         for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
             let mut out = Vec::new();
-            while self.parts.is_none() && self.sender.poll_chunks(lane, &mut out) {}
+            while self.parts.is_none() && self.sender.poll_repair(Repair::Lacked(lane), &mut out) {}
             self.put(lane, &out);
         }
         while let Some(event) = self.sender.poll_event() {
@@ -199,7 +201,7 @@ impl Model {
         };
         let of_lane = asked.lane.filter(|_| !asked.repairs || pick.is_multiple_of(2));
         let mut out = Vec::new();
-        assert!(self.sender.poll_answer(seq, of_lane, most, &mut out));
+        assert!(self.sender.poll_repair(Repair::Answer { seq, lane: of_lane, most }, &mut out));
         let lane = of_lane.unwrap_or_else(|| self.some_lane());
         self.put(lane, &out);
     }

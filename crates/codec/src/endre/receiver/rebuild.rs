@@ -9,7 +9,7 @@ use super::parked::{MOST_WAKES, Parked};
 use super::{Head, Receiver};
 use crate::Now;
 use crate::cache::LogOffset;
-use crate::contract::{Delivery, LogWrite, ReceivingHalf as _};
+use crate::contract::{Decoder as _, Delivery, LogWrite};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
 use crate::wire::{BlockBody, Body, Digest, Frame, LaneId, MAX_RANGES, Refetch, RefetchReason};

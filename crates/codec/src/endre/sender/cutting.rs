@@ -14,7 +14,7 @@ use crate::{Now, Plan};
 
 impl Sender {
     /// Returns how long the block should be that `bytes` begin with; see
-    /// [`SendingHalf::block_end`](crate::contract::SendingHalf::block_end).
+    /// [`Encoder::block_end`](crate::contract::Encoder::block_end).
     pub(super) fn cut(
         &mut self,
         flow: FlowId,

@@ -66,9 +66,10 @@ fn what_is_needed_is_looked_for_once_however_often_it_is_asked_for() {
             let all = std::iter::once(0..1 << 40).collect();
             halves.sender.handle_feedback(Feedback::Need(all), halves.now).unwrap();
         }
-        assert!(halves.sender.has_repairs());
+        assert!(halves.sender.load().has_repairs);
         let mut out = Vec::new();
-        let repairs = std::iter::from_fn(|| halves.sender.poll_repair(&mut out).then_some(())).count();
+        let repairs =
+            std::iter::from_fn(|| halves.sender.poll_repair(Repair::Block, &mut out).then_some(())).count();
         assert_eq!(repairs as u64, blocks);
         let steps = halves.sender.stats().steps - before;
         assert!(steps <= times + blocks + 30, "{steps} steps for {times} frames");

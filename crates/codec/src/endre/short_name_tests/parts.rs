@@ -1,7 +1,7 @@
 //! Answers in parts: what each has, and what becomes of the rest.
 
 use super::*;
-use crate::contract::AskedOf;
+use crate::contract::{AskedOf, Repair};
 use crate::wire::LaneId;
 
 /// A block of many chunks that have crossed before, named and under way, and asked for; with what its entries are.
@@ -43,7 +43,7 @@ impl Asked {
     /// Takes an answer of so many bytes at most, and checks it; returns whose chunks it has.
     fn answer(&mut self, lane: Option<LaneId>, most: usize) -> Option<Vec<u32>> {
         let mut out = Vec::new();
-        if !self.halves.sender.poll_answer(self.seq, lane, most, &mut out) {
+        if !self.halves.sender.poll_repair(Repair::Answer { seq: self.seq, lane, most }, &mut out) {
             assert!(out.is_empty());
             return None;
         }
@@ -94,7 +94,7 @@ fn the_rest_of_an_answer_is_not_sent_once_its_block_is_acknowledged() {
         let ack = Ack { next: asked.seq + 1, ranges: Vec::new() };
         asked.halves.sender.handle_feedback(Feedback::Ack(ack), asked.halves.now).unwrap();
         assert_eq!((asked.waits(), asked.answer(lane, 5000)), (None, None));
-        assert!(!asked.halves.sender.has_asked());
+        assert!(!asked.halves.sender.load().has_asked);
     }
 }
 
