@@ -17,6 +17,7 @@ mod late_hello;
 mod liars;
 mod logs;
 mod neighbours;
+mod old_origins;
 mod outages;
 mod peering;
 mod policies;

@@ -26,7 +26,7 @@ const TAILS: [&[u8]; 13] = [
 ];
 
 /// Reads to the end of a head; nothing at the end of the stream.
-async fn raw_head(stream: &mut (impl AsyncBufRead + Unpin)) -> Vec<u8> {
+pub(crate) async fn raw_head(stream: &mut (impl AsyncBufRead + Unpin)) -> Vec<u8> {
     let mut head = Vec::new();
     while stream.read_until(b'\n', &mut head).await.unwrap() > 0 && !head.ends_with(b"\r\n\r\n") {}
     head
@@ -36,7 +36,7 @@ fn line(head: &[u8]) -> &[u8] {
     head.split(|byte| *byte == b'\r').next().unwrap()
 }
 
-fn field<'a>(head: &'a [u8], name: &str) -> Option<&'a [u8]> {
+pub(crate) fn field<'a>(head: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     lines.find_map(|line| {
         let (found, value) = line.split_at_checked(name.len())?;
@@ -45,7 +45,7 @@ fn field<'a>(head: &'a [u8], name: &str) -> Option<&'a [u8]> {
 }
 
 /// Reads what follows a head, without the signs of chunks.
-async fn content(head: &[u8], stream: &mut (impl AsyncBufRead + Unpin)) -> Vec<u8> {
+pub(crate) async fn content(head: &[u8], stream: &mut (impl AsyncBufRead + Unpin)) -> Vec<u8> {
     let mut content = Vec::new();
     if let Some(len) = field(head, "content-length") {
         content.resize(std::str::from_utf8(len).unwrap().parse().unwrap(), 0);
@@ -107,7 +107,7 @@ fn seen(method: &str, tail: &[u8], content: &[u8]) -> Vec<u8> {
     [method.as_bytes(), b" ", slash, tail, b" HTTP/1.1\n", content].concat()
 }
 
-async fn answer(client: &mut BufReader<TcpStream>) -> (Vec<u8>, Vec<u8>) {
+pub(crate) async fn answer(client: &mut BufReader<TcpStream>) -> (Vec<u8>, Vec<u8>) {
     let head = raw_head(client).await;
     let body = content(&head, client).await;
     (head, body)
@@ -142,7 +142,7 @@ async fn raw_targets_reach_origins_unchanged_over_link_and_direct() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn content_that_looks_like_a_request_is_unchanged_wherever_it_is_cut() {
+pub(crate) async fn content_that_looks_like_a_request_is_unchanged_wherever_it_is_cut() {
     within(async {
         let origin = mirror(1000, Arc::default()).await;
         let pair = Pair::start(&proxy("http", "")).await;

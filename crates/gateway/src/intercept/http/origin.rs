@@ -8,7 +8,7 @@ use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::TokioIo;
 
 use oncewire_codec::wire::Destination;
@@ -16,6 +16,7 @@ use oncewire_codec::wire::Destination;
 use super::super::Door;
 use super::super::router::NoWay;
 use super::MAX_FIELDS;
+use super::headers;
 use super::origin_io::{OriginIo, Written};
 use super::target::RawTarget;
 use super::upload::Upload;
@@ -25,6 +26,8 @@ pub(super) struct Origin {
     destination: Destination,
     sender: SendRequest<Body>,
     written: Written,
+    /// The version of its last answer, which hyper speaks from then on.
+    spoken: Version,
 }
 
 /// What a request to an origin carries: what the client sends, or nothing if it is sent once more.
@@ -61,13 +64,14 @@ impl Origins<'_> {
         let mut request = request.map(Either::Left);
         if let Some(mut origin) = kept.take()
             && origin.destination == *destination
+            && origin.takes(&request)
             && origin.sender.ready().await.is_ok()
             && origin.expect(&request)?
         {
             let copy = repeatable(&request);
             match origin.sender.try_send_request(request).await {
                 Ok(response) => {
-                    *kept = Some(origin);
+                    *kept = Some(origin.after(&response));
                     return Ok(response);
                 }
                 Err(error) => request = to_send_again(error, copy)?,
@@ -76,7 +80,7 @@ impl Origins<'_> {
         let mut origin = self.connect(destination).await?;
         origin.expect(&request)?;
         let response = origin.sender.send_request(request).await.map_err(Failed::Http)?;
-        *kept = Some(origin);
+        *kept = Some(origin.after(&response));
         Ok(response)
     }
 
@@ -97,11 +101,22 @@ impl Origins<'_> {
             // Its errors reach the client as errors of the answer.
             let _ = connection.with_upgrades().await;
         });
-        Ok(Origin { destination: destination.clone(), sender, written })
+        Ok(Origin { destination: destination.clone(), sender, written, spoken: Version::HTTP_11 })
     }
 }
 
 impl Origin {
+    /// Says whether the next request can be sent as it is: HTTP/1.0 has no chunks, without which hyper drops content of
+    /// unknown length, and no switch to another protocol.
+    fn takes(&self, request: &Request<Body>) -> bool {
+        let is_sized = request.body().size_hint().exact().is_some();
+        self.spoken >= Version::HTTP_11 || is_sized && !headers::asks_to_switch(request)
+    }
+
+    fn after(self, answer: &Response<Incoming>) -> Self {
+        Self { spoken: answer.version(), ..self }
+    }
+
     /// Has the request line of the next request sent as its client sent it; false if this connection cannot.
     ///
     /// # Errors
