@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use oncewire_packet::{
     Error, Fragment, Icmp, IcmpFields, Icmpv6, Ip, Ipv4, Ipv4Fields, Ipv6, Ipv6Fields, Layer, Pseudo,
-    RawOption, SackBlocks, Tcp, TcpFields, TcpFlags, TcpOption, Udp, UdpFields, checksum, protocol,
-    write_extension, write_fragment,
+    RawOption, SackBlocks, Tcp, TcpFields, TcpFlags, TcpOption, Udp, UdpFields, checksum, icmp_kind,
+    protocol, write_extension, write_fragment,
 };
 
 /// An option with data of its own.
@@ -366,6 +366,80 @@ fn extensions_behind_a_quoted_packet_are_left_out() {
     assert_eq!(quoted(1, [16, 0, 0, 0], true), Some(128));
     assert_eq!(quoted(11, [0, 0, 0, 0], false), Some(200), "no extensions");
     assert_eq!(quoted(11, [0, 255, 0, 0], false), Some(200), "more than there is");
-    assert_eq!(quoted(2, [0, 0, 5, 20], true), Some(200), "the MTU is no length");
+    assert_eq!(quoted(2, [16, 0, 5, 20], true), Some(200), "the MTU is no length");
+    assert_eq!(quoted(4, [16, 16, 0, 0], true), Some(200), "no length in ICMPv6");
+    for kind in [icmp_kind::SOURCE_QUENCH, icmp_kind::REDIRECT] {
+        assert_eq!(quoted(kind, [16, 16, 0, 0], false), Some(200), "an address is no length");
+    }
     assert_eq!(quoted(13, [0, 32, 0, 0], false), None, "no error");
+}
+
+#[test]
+fn lengths_of_extension_headers_are_those_of_their_kinds() {
+    let walk = |kind: u8, first: [u8; 2], len: usize| {
+        let mut bytes = [0; 140];
+        bytes[40..42].copy_from_slice(&first);
+        Ipv6Fields::new(kind).write(100, &mut bytes).unwrap();
+        let upper = Ipv6::read(&bytes).unwrap().upper().unwrap();
+        assert_eq!((upper.protocol, upper.payload.len()), (first[0], 100 - len), "{kind}");
+    };
+    for kind in [protocol::HOP_BY_HOP, protocol::ROUTING, protocol::DESTINATION_OPTIONS] {
+        walk(kind, [protocol::TCP, 2], 24);
+    }
+    for kind in [protocol::MOBILITY, protocol::HOST_IDENTITY, protocol::SHIM6] {
+        walk(kind, [protocol::TCP, 0], 8);
+    }
+    walk(protocol::FRAGMENT, [protocol::TCP, 255], 8);
+    // With a check value of 12 bytes.
+    walk(protocol::AUTHENTICATION, [protocol::TCP, 4], 24);
+    for kind in [protocol::ESP, protocol::NO_NEXT_HEADER, protocol::TCP, 200] {
+        let mut bytes = [0; 60];
+        Ipv6Fields::new(kind).write(20, &mut bytes).unwrap();
+        let packet = Ipv6::read(&bytes).unwrap();
+        assert_eq!((packet.extensions().count(), packet.upper().unwrap().payload.len()), (0, 20), "{kind}");
+    }
+}
+
+#[test]
+fn a_payload_without_length_goes_to_the_end_of_a_cut_packet() {
+    let read = |next_header: u8| {
+        let mut bytes = [0; 46];
+        Ipv6Fields::new(next_header).write(0, &mut bytes).unwrap();
+        assert_eq!(Ipv6::read(&bytes).unwrap().payload().len(), 0);
+        Ipv6::read_cut(&bytes).unwrap().payload().len()
+    };
+    assert_eq!(read(protocol::TCP), 6, "cut into segments later");
+    assert_eq!(read(protocol::HOP_BY_HOP), 6, "a jumbogram");
+    assert_eq!(read(protocol::NO_NEXT_HEADER), 0, "padding of Ethernet");
+}
+
+#[test]
+fn a_cut_packet_says_so() {
+    let mut bytes = [0; 60];
+    Ipv6Fields::new(protocol::TCP).write(20, &mut bytes).unwrap();
+    for len in 40..60 {
+        let packet = Ipv6::read_cut(&bytes[..len]).unwrap();
+        assert_eq!((packet.is_cut(), packet.payload().len()), (true, len - 40));
+    }
+    assert!(!Ipv6::read_cut(&bytes).unwrap().is_cut());
+}
+
+#[test]
+fn a_udp_checksum_of_zero_is_sent_in_its_other_form() {
+    let (fields, mut bytes) = (UdpFields { source_port: 1, destination_port: 2 }, [0; 10]);
+    for pseudo in [Ipv4Fields::new(protocol::UDP).pseudo(), Ipv6Fields::new(protocol::UDP).pseudo()] {
+        fields.write(&[0, 0], pseudo, &mut bytes).unwrap();
+        let payload = Udp::read(&bytes).unwrap().checksum().to_be_bytes();
+        fields.write(&payload, pseudo, &mut bytes).unwrap();
+        let datagram = Udp::read(&bytes).unwrap();
+        assert_eq!((datagram.checksum(), datagram.verify(pseudo)), (0xffff, true));
+    }
+}
+
+#[test]
+fn nine_flags_have_names_and_three_bits_none() {
+    let bytes = [&[0; 12][..], &[0x51, 0], &[0; 6]].concat();
+    assert_eq!(Tcp::read(&bytes).unwrap().flags(), TcpFlags::AE);
+    assert_eq!(TcpFlags::from_bits(0xffff).bits(), 0x1ff);
+    assert!(TcpFlags::from_bits(0xffff).contains(TcpFlags::AE | TcpFlags::FIN));
 }
