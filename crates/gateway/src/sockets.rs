@@ -150,10 +150,15 @@ pub(crate) async fn connect_onward(
         socket.set_linger(Some(Duration::ZERO))?;
         Ok(socket)
     };
-    match client.filter(|client| client.is_ipv4() == address.is_ipv4()) {
+    match client_towards(address, client) {
         Some(client) => clients::connect(address, client, socket).await,
         None => TcpSocket::from_std_stream(socket()?.into()).connect(address).await,
     }
+}
+
+/// Returns the client in whose name an address is connected to: none of the other family.
+pub(crate) fn client_towards(address: SocketAddr, client: Option<SocketAddr>) -> Option<SocketAddr> {
+    client.filter(|client| client.is_ipv4() == address.is_ipv4())
 }
 
 fn outgoing(address: SocketAddr, marked: bool) -> io::Result<Socket> {

@@ -231,6 +231,7 @@ async fn reach(
     let attempt = |address| {
         let (permitted, marked) = (permits(onward, address), onward.own.are_marked());
         let shortage = Arc::clone(&onward.shortage);
+        let client = sockets::client_towards(address, client);
         async move {
             if !permitted {
                 return Err(io::ErrorKind::PermissionDenied.into());
@@ -372,6 +373,27 @@ mod tests {
             (vec![ours, nobody], OpenFailure::NotAllowed),
         ] {
             assert_eq!(reach(addresses, &onward, None).await.unwrap_err(), told);
+        }
+    }
+
+    #[tokio::test]
+    async fn client_of_the_other_family_hinders_no_connect_to_loopback() {
+        for (nobody, server, own_family, other) in [
+            ("127.0.0.1:0", "[::1]:0", "[2001:db8::7]:40000", "198.51.100.7:40000"),
+            ("[::1]:0", "127.0.0.1:0", "198.51.100.7:40000", "[2001:db8::7]:40000"),
+        ] {
+            let server = tokio::net::TcpListener::bind(server).await.unwrap();
+            let address = server.local_addr().unwrap();
+            let mut nobody: SocketAddr = nobody.parse().unwrap();
+            nobody.set_port(address.port());
+            let onward = onward("127.0.0.1:7400");
+            // As of a name with an address of each family.
+            let connect = |client: &str| reach(vec![nobody, address], &onward, Some(client.parse().unwrap()));
+            let stream = connect(other).await.unwrap();
+            assert_eq!(stream.local_addr().unwrap().ip(), address.ip());
+            // Nor does loopback answer anybody else of its family.
+            let refused = reach(vec![address], &onward, Some(own_family.parse().unwrap())).await;
+            assert_eq!(refused.unwrap_err(), OpenFailure::Unreachable);
         }
     }
 
