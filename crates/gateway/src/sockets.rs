@@ -259,14 +259,27 @@ pub(crate) fn keep_half_open(stream: &TcpStream) {
     }
 }
 
-/// Has an application probed after so much silence, if it is probed after `before` or later: sooner is for another reason.
-pub(crate) fn probe_after(stream: &TcpStream, silence: Duration, before: Duration) {
+/// Has an application probed after so much silence, if it is after `before` now and not after another time, for another
+/// reason; `most` is what it was [prepared](prepare_application) for.
+///
+/// Only how often it is probed is another's: a host that answers none is given up after eleven minutes, as by a system that
+/// was told nothing else, or as prepared where that is sooner.
+pub(crate) fn probe_after(stream: &TcpStream, silence: Duration, before: Duration, most: Duration) {
     let socket = SockRef::from(stream);
-    let is_set = |now: Duration| now != silence && (now == before || now > silence);
-    if socket.keepalive().unwrap_or(false) && socket.tcp_keepalive_time().is_ok_and(is_set) {
-        let interval = (silence / PROBES).max(LEAST_INTERVAL);
-        let _ = socket.set_tcp_keepalive(&keepalive(silence, interval));
+    if !socket.keepalive().unwrap_or(false) || socket.tcp_keepalive_time().ok() != Some(before) {
+        return;
     }
+    let (interval, probes) = match silence < most && most > SYSTEMS_PATIENCE {
+        // Linux waits for the interval behind a probe also if it was answered, so that must not be the longer time.
+        true => {
+            let interval = silence.clamp(LEAST_INTERVAL, SYSTEMS_INTERVAL);
+            let probes = SYSTEMS_PATIENCE.as_secs().div_ceil(interval.as_secs().max(1));
+            (interval, u32::try_from(probes).unwrap_or(MOST_PROBES).min(MOST_PROBES))
+        }
+        false => ((most / PROBES).max(LEAST_INTERVAL), PROBES),
+    };
+    let probed = TcpKeepalive::new().with_time(silence).with_interval(interval).with_retries(probes);
+    let _ = socket.set_tcp_keepalive(&probed);
 }
 
 /// Lets the close of an application's socket be an ordinary end from now on.
@@ -460,6 +473,10 @@ const LEAST_NOT_SENT: u32 = 16 << 10;
 /// By way of a geostationary satellite, with room for queues.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(700);
 
+/// The time between probes where nothing else is set, and that of nine of them, which may go unanswered (Linux).
+const SYSTEMS_INTERVAL: Duration = Duration::from_secs(75);
+const SYSTEMS_PATIENCE: Duration = Duration::from_secs(9 * 75);
+
 /// Two probes may be lost before what tracks a half-closed connection forgets it.
 const HALF_OPEN_IDLE: Duration = Duration::from_secs(20);
 
@@ -512,13 +529,42 @@ mod tests {
             prepare_application(&stream, asked.map(Duration::from_secs));
             keep_half_open(&stream);
             keep_half_open(&stream);
-            let socket = SockRef::from(&stream);
-            let probed = socket.keepalive().unwrap().then(|| {
-                let (idle, interval) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval());
-                let probes = socket.tcp_keepalive_retries().unwrap();
-                (idle.unwrap().as_secs(), interval.unwrap().as_secs(), probes)
-            });
-            assert_eq!(probed, expected);
+            assert_eq!(probes_of(&stream), expected);
+        }
+    }
+
+    /// Silence, interval and count of probes, if a connection is probed.
+    fn probes_of(stream: &TcpStream) -> Option<(u64, u64, u32)> {
+        let socket = SockRef::from(stream);
+        socket.keepalive().unwrap().then(|| {
+            let (idle, interval) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval());
+            let probes = socket.tcp_keepalive_retries().unwrap();
+            (idle.unwrap().as_secs(), interval.unwrap().as_secs(), probes)
+        })
+    }
+
+    #[tokio::test]
+    async fn mirrored_probes_are_given_up_no_sooner_than_by_the_system() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        for (most, silence, expected) in [
+            (7200, 600, (600, 75, 9)),
+            (7200, 60, (60, 60, 12)),
+            (7200, 1, (1, 1, 127)),
+            (7200, 7200, (7200, 1200, 6)),
+            (120, 15, (15, 20, 6)),
+        ] {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let [most, silence] = [most, silence].map(Duration::from_secs);
+            prepare_application(&stream, Some(most));
+            probe_after(&stream, silence, most, most);
+            assert_eq!(probes_of(&stream), Some(expected));
+            probe_after(&stream, most, silence, most);
+            assert_eq!(probes_of(&stream).map(|(idle, ..)| idle), Some(most.as_secs()), "as before");
+            // One that is half closed is probed more often for another reason.
+            keep_half_open(&stream);
+            let half_open = probes_of(&stream);
+            probe_after(&stream, silence, most, most);
+            assert_eq!(probes_of(&stream), half_open);
         }
     }
 

@@ -15,6 +15,9 @@ fn the_far_end_knows_the_latest_interval() {
         pair.run();
         assert_eq!(pair.sides[1].link.far_keepalive(flow), Some(seconds));
     }
+    pair.sides[0].link.tell_keepalive(flow, 0);
+    pair.run();
+    assert_eq!(pair.sides[1].link.far_keepalive(flow), None);
     pair.sides[1].link.tell_keepalive(flow, 7200);
     pair.run();
     assert_eq!(pair.sides[0].link.far_keepalive(flow), Some(7200));

@@ -77,7 +77,8 @@ pub struct Traffic {
     pub bytes_received: u64,
     /// Segments with payload that were sent.
     pub data_segments_sent: u32,
-    /// Whether anything that was written is not acknowledged.
+    /// Whether anything that was written is not acknowledged, or that came is not read: then segments without payload are
+    /// no probes, but ask whether there is room again.
     pub is_pending: bool,
     /// The window that the other end gives; 0 where the system does not say, which it does since Linux 5.4.
     pub window: u32,
@@ -90,13 +91,14 @@ pub struct Traffic {
 /// The descriptor is no TCP socket.
 pub fn traffic(socket: impl AsFd) -> io::Result<Option<Traffic>> {
     let mut info = [0; LONG_INFO];
+    let is_unread = rustix::io::ioctl_fionread(&socket)? > 0;
     let info = option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
     let read = || {
         Some(Traffic {
             segments_received: word(info, SEGS_IN)?,
             bytes_received: long(info, BYTES_RECEIVED)?,
             data_segments_sent: word(info, DATA_SEGS_OUT)?,
-            is_pending: word(info, UNACKED)? > 0 || word(info, NOTSENT_BYTES)? > 0,
+            is_pending: is_unread || word(info, UNACKED)? > 0 || word(info, NOTSENT_BYTES)? > 0,
             window: word(info, SND_WND).unwrap_or_default(),
         })
     };
@@ -245,6 +247,20 @@ mod tests {
             }
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn connection_with_unread_bytes_is_pending() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let is_pending = |socket: &TcpStream| traffic(socket).unwrap().unwrap().is_pending;
+        assert!(!is_pending(&far));
+        near.write_all(&[7; 1000]).unwrap();
+        far.peek(&mut [0]).unwrap();
+        assert!(is_pending(&far));
+        far.read_exact(&mut [0; 1000]).unwrap();
+        assert!(!is_pending(&far));
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub enum Frame<'a> {
 pub struct KeepAlive {
     /// The flow.
     pub flow: FlowId,
-    /// The silence before each probe, in seconds, 1 to [`MAX_KEEPALIVE`].
+    /// The silence before each probe, in seconds, at most [`MAX_KEEPALIVE`]; 0 if it probes no more.
     pub seconds: u16,
 }
 

@@ -299,8 +299,7 @@ fn decode_more<'a>(mut reader: Reader<'a>) -> Result<More<'a>, WireError> {
 fn decode_keepalive(reader: &mut Reader<'_>) -> Result<KeepAlive, WireError> {
     let flow = FlowId(reader.varint_u32("flow")?);
     let seconds = reader.varint_up_to(u64::from(MAX_KEEPALIVE), "keep-alive")?;
-    let seconds = u16::try_from(seconds).ok().filter(|seconds| *seconds > 0);
-    Ok(KeepAlive { flow, seconds: seconds.ok_or(WireError::Invalid("keep-alive"))? })
+    Ok(KeepAlive { flow, seconds: seconds as u16 })
 }
 
 fn decode_coding(reader: &mut Reader<'_>) -> Result<bool, WireError> {

@@ -442,6 +442,7 @@ fn frames_are_these_bytes() {
         (Frame::LaneWorn, "8500"),
         (Frame::LaneLeft, "8600"),
         (Frame::KeepAlive(KeepAlive { flow: FlowId(4), seconds: 300 }), "870304ac02"),
+        (Frame::KeepAlive(KeepAlive { flow: FlowId(4), seconds: 0 }), "87020400"),
         (
             Frame::Message { seq: 2, flow: FlowId(4), message: Message::Opened(Err(OpenFailure::Draining)) },
             "1203020407",
@@ -521,7 +522,7 @@ fn wrong_frames_say_what_is_wrong() {
         (&[0x84, 3, 1, 9, 0], WireError::Short("bitmap")),
         (&[0x85, 1, 0], WireError::Trailing(1)),
         (&[0x86, 1, 0], WireError::Trailing(1)),
-        (&[0x87, 2, 4, 0], WireError::Invalid("keep-alive")),
+        (&[0x87, 2, 4, 0x80], WireError::Short("keep-alive")),
         (&[0x87, 4, 4, 0x80, 0x80, 2], WireError::Invalid("keep-alive")),
         (&[0x87, 3, 4, 1, 0], WireError::Trailing(1)),
         (&[0x84, 3, 1, 3, 8], WireError::Invalid("bitmap")),

@@ -29,9 +29,9 @@ pub(super) async fn mirror(stream: &TcpStream, flow: &Flow) -> Infallible {
     loop {
         sleep(wait).await;
         wait = (wait * 2).min(LONGEST_WAIT);
-        if let Some(far) = flow.far_keepalive() {
-            let wanted = far.min(most);
-            sockets::probe_after(stream, wanted, applied);
+        let wanted = flow.far_keepalive().map_or(most, |far| far.min(most));
+        if wanted != applied {
+            sockets::probe_after(stream, wanted, applied, most);
             applied = wanted;
         }
         let (Ok(Some(seen)), Ok(own)) = (connections::traffic(stream), own.tcp_keepalive_time()) else {
@@ -41,9 +41,10 @@ pub(super) async fn mirror(stream: &TcpStream, flow: &Flow) -> Infallible {
         match silence.as_ref().filter(|silence| silence.goes_on(&seen, own)) {
             None => silence = Some(Silence { since: now, seen, own }),
             Some(silence) => {
-                let interval = silence.interval(seen.segments_received, now - silence.since);
-                if let Some(seconds) = interval.map(in_seconds).filter(|seconds| is_news(*seconds, told)) {
-                    told = Some(seconds);
+                let lasted = now - silence.since;
+                let interval = silence.interval(seen.segments_received, lasted).map(in_seconds);
+                if let Some(seconds) = news(interval, told, lasted) {
+                    told = Some(seconds).filter(|seconds| *seconds > 0);
                     flow.tell_keepalive(seconds);
                 }
             }
@@ -82,11 +83,19 @@ fn in_seconds(interval: Duration) -> u16 {
     seconds as u16
 }
 
-/// Says whether an interval differs enough from what was told to be told; it is known better as time goes by.
-fn is_news(seconds: u16, told: Option<u16>) -> bool {
-    let (seconds, quarter) = (u32::from(seconds), |told: u32| (told / 4).max(1));
-    told.map(u32::from).is_none_or(|told| seconds.abs_diff(told) > quarter(told))
+/// Returns what is to be told: an interval that differs enough from what was, as it is known better as time goes by, or 0
+/// if none came for several times what was told.
+fn news(seen: Option<u16>, told: Option<u16>, lasted: Duration) -> Option<u16> {
+    match (seen.map(u32::from), told.map(u32::from)) {
+        (Some(_), None) => seen,
+        (Some(seconds), Some(told)) => seen.filter(|_| seconds.abs_diff(told) > (told / 4).max(1)),
+        (None, Some(told)) => (lasted >= Duration::from_secs(told.into()) * SEVERAL).then_some(0),
+        (None, None) => None,
+    }
 }
+
+/// So many probes would have come.
+const SEVERAL: u32 = 5;
 
 /// Doubled from look to look: most flows end before the first.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
@@ -144,7 +153,15 @@ mod tests {
 
     #[test]
     fn only_another_interval_is_told() {
-        assert!(is_news(60, None) && is_news(60, Some(90)) && is_news(90, Some(60)) && is_news(1, Some(3)));
-        assert!(!is_news(62, Some(60)) && !is_news(2, Some(1)) && !is_news(60, Some(75)));
+        let told = |seen, told| news(seen, told, MINUTE);
+        assert_eq!([told(Some(60), None), told(Some(60), Some(90))], [Some(60); 2]);
+        assert_eq!([told(Some(90), Some(60)), told(Some(1), Some(3))], [Some(90), Some(1)]);
+        assert_eq!([told(Some(62), Some(60)), told(Some(2), Some(1)), told(Some(60), Some(75))], [None; 3]);
+    }
+
+    #[test]
+    fn probes_that_stay_away_are_told_to_have_ended() {
+        assert_eq!([news(None, Some(12), MINUTE), news(None, Some(13), MINUTE)], [Some(0), None]);
+        assert_eq!(news(None, None, HOURS), None);
     }
 }

@@ -7,7 +7,7 @@ use super::networks::OPTIONAL_SINCE;
 
 impl Link {
     /// Tells the peer that the host of our application probes a flow's connection after each silence of so many seconds,
-    /// 1 to [`MAX_KEEPALIVE`](oncewire_codec::wire::MAX_KEEPALIVE). A peer that speaks version 1 only is not told.
+    /// at most [`MAX_KEEPALIVE`](oncewire_codec::wire::MAX_KEEPALIVE), or with 0 that it probes no more. A peer that speaks version 1 only is not told.
     pub fn tell_keepalive(&mut self, id: FlowId, seconds: u16) {
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none())
             && flow.keepalive.ours.replace(seconds) != Some(seconds)
@@ -40,7 +40,7 @@ impl Link {
 
     pub(super) fn handle_keepalive(&mut self, said: KeepAlive) {
         if let Some(flow) = self.flows.get_mut(&said.flow) {
-            flow.keepalive.far = Some(said.seconds);
+            flow.keepalive.far = Some(said.seconds).filter(|seconds| *seconds > 0);
         }
     }
 
