@@ -50,11 +50,11 @@ const LOG_LIMIT: Duration = Duration::from_millis(20);
 
 impl Source for Report {
     fn status(&self) -> StatusReport {
-        let open = || {
-            let state = self.state();
-            state.peers.iter().flat_map(|peer| peer.flow_figures()).collect()
-        };
-        StatusReport { destinations: self.ledger.destinations.report(open), ..self.figures() }
+        let state = self.state();
+        let destinations = self.ledger.destinations.report(|open| {
+            state.peers.iter().for_each(|peer| peer.list_open(open));
+        });
+        StatusReport { destinations, ..self.figures() }
     }
 
     fn figures(&self) -> StatusReport {

@@ -15,7 +15,7 @@ mod store;
 
 pub use cleared::{ClearReport, ClearedReport};
 pub use destinations::{
-    DestinationFigures, DestinationReport, DestinationTable, DestinationsReport, FlowFigures,
+    DestinationFigures, DestinationReport, DestinationTable, DestinationsReport, FlowFigures, OpenFlows,
 };
 pub use discovery::DiscoveryReport;
 pub use flows::{FlowReport, FlowsReport};

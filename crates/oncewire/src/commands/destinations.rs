@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn people_see_what_crosses_for_whom() {
         let table = DestinationTable::default();
-        assert_eq!(render(&table.report(Vec::new)), "no flow has gone to a peer\n");
+        assert_eq!(render(&table.report(|_| ())), "no flow has gone to a peer\n");
         table.add(flow("10.0.0.5:443", 1 << 30, (1 << 30) + (20 << 20), Some(Reason::Tls)));
         table.add(flow("mirror.example:80", 1 << 20, 1 << 10, None));
         table.add(flow("mirror.example:80", 1 << 20, 1 << 10, None));
@@ -78,11 +78,11 @@ DESTINATION        PEER  FLOWS  DELIVERED     WIRE  SAVINGS  NOT CODED
 10.0.0.5:443       hub       1      1 GiB  1.0 GiB   -2.0 %  100.0 % tls
 mirror.example:80  hub       2      2 MiB    2 KiB   99.9 %  -
 ";
-        assert_eq!(render(&table.report(Vec::new)), expected);
+        assert_eq!(render(&table.report(|_| ())), expected);
         for port in 0..2000 {
             table.add(flow(&format!("10.1.0.1:{port}"), 100, 150, None));
         }
-        let text = render(&table.report(Vec::new));
+        let text = render(&table.report(|_| ()));
         assert!(text.ends_with("and 900 more rows, with --json\n"), "{text}");
         assert!(text.contains("\n(others)           -      1002 "), "{text}");
     }

@@ -2,6 +2,7 @@
 
 mod heaviest;
 
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use parking_lot::Mutex;
@@ -109,19 +110,56 @@ pub struct FlowFigures {
 /// It has at most [`DestinationTable::MOST`] rows, since applications choose destinations; see [`DestinationsReport`] for
 /// what becomes of the others. A flow is added when it ends, and to a copy while it is open.
 #[derive(Debug)]
-pub struct DestinationTable(Mutex<Ended>);
+pub struct DestinationTable {
+    ended: Mutex<Ended>,
+    /// Held by one report at a time.
+    reporting: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct Ended {
     table: Table,
-    flows: u64,
+    /// The flows that have ended since a report began, while one is made.
+    since: Option<Vec<FlowFigures>>,
+}
+
+/// The open flows, as a report lists them, one peer after the other.
+///
+/// A flow is in the list, or counts among those that had ended by then: never both, nor neither, however many end
+/// meanwhile.
+#[derive(Debug)]
+pub struct OpenFlows<'a> {
+    table: &'a DestinationTable,
+    flows: Vec<FlowFigures>,
+    /// How many flows had ended since the report began, when a peer was listed.
+    ended: BTreeMap<String, usize>,
+}
+
+impl OpenFlows<'_> {
+    /// Notes that a peer's flows are listed: while none of them can end, nor be added to the table.
+    pub fn begin(&mut self, peer: &str) {
+        let ended = self.table.ended.lock().since.as_ref().map_or(0, Vec::len);
+        self.ended.insert(peer.to_owned(), ended);
+    }
+
+    /// Adds flows that were listed then.
+    pub fn extend(&mut self, flows: impl IntoIterator<Item = FlowFigures>) {
+        self.flows.extend(flows);
+    }
+}
+
+impl Drop for OpenFlows<'_> {
+    fn drop(&mut self) {
+        self.table.ended.lock().since = None;
+    }
 }
 
 type Table = Heaviest<(String, String), DestinationFigures>;
 
 impl Default for DestinationTable {
     fn default() -> Self {
-        Self(Mutex::new(Ended { table: Heaviest::new(Self::MOST), flows: 0 }))
+        let ended = Ended { table: Heaviest::new(Self::MOST), since: None };
+        Self { ended: Mutex::new(ended), reporting: Mutex::new(()) }
     }
 }
 
@@ -131,15 +169,16 @@ impl DestinationTable {
 
     /// Adds a flow that has ended.
     pub fn add(&self, flow: FlowFigures) {
-        let mut ended = self.0.lock();
-        ended.flows += 1;
+        let mut ended = self.ended.lock();
+        if let Some(since) = &mut ended.since {
+            since.push(flow.clone());
+        }
         add(&mut ended.table, flow, 0);
     }
 
-    /// Returns the table, with what the open flows have moved so far.
-    pub fn report(&self, open: impl Fn() -> Vec<FlowFigures>) -> DestinationsReport {
-        let (mut table, flows) = self.with_open(&open);
-        flows.into_iter().for_each(|flow| add(&mut table, flow, 1));
+    /// Returns the table, with what the open flows have moved so far: `list` lists them, peer by peer.
+    pub fn report(&self, list: impl FnOnce(&mut OpenFlows<'_>)) -> DestinationsReport {
+        let table = self.with_open(list);
         let row = |((peer, destination), row): (&(String, String), &heaviest::Row<DestinationFigures>)| {
             DestinationReport {
                 destination: destination.clone(),
@@ -153,23 +192,27 @@ impl DestinationTable {
         DestinationsReport { rows, other: table.others().clone().summed() }
     }
 
-    /// Returns the table and the open flows of one moment: one that ends meanwhile would else count twice or not at all.
-    fn with_open(&self, open: &impl Fn() -> Vec<FlowFigures>) -> (Table, Vec<FlowFigures>) {
-        let mut tries = 0;
-        loop {
-            let before = self.0.lock().flows;
-            let flows = open();
-            let ended = self.0.lock();
-            tries += 1;
-            if ended.flows == before || tries == MOST_TRIES {
-                return (ended.table.clone(), flows);
+    /// Returns a copy of the table in which every flow is once: as it ended, or as it was when its peer was listed.
+    fn with_open(&self, list: impl FnOnce(&mut OpenFlows<'_>)) -> Table {
+        let _alone = self.reporting.lock();
+        let mut table = {
+            let mut ended = self.ended.lock();
+            ended.since = Some(Vec::new());
+            ended.table.clone()
+        };
+        let mut open = OpenFlows { table: self, flows: Vec::new(), ended: BTreeMap::new() };
+        list(&mut open);
+        let since = self.ended.lock().since.take().unwrap_or_default();
+        for (place, flow) in since.into_iter().enumerate() {
+            // What ended later is in the list, or began after it.
+            if open.ended.get(&flow.peer).is_none_or(|listed| place < *listed) {
+                add(&mut table, flow, 0);
             }
         }
+        std::mem::take(&mut open.flows).into_iter().for_each(|flow| add(&mut table, flow, 1));
+        table
     }
 }
-
-/// Where flows end all the time, a figure that is one flow out does less harm than a status that never comes.
-const MOST_TRIES: u32 = 5;
 
 fn add(table: &mut Table, flow: FlowFigures, open: u64) {
     let FlowFigures { peer, destination, delivered, wire, reason } = flow;
@@ -203,7 +246,7 @@ mod tests {
         let table = DestinationTable::default();
         table.add(flow("a:80", [100, 900], [10, 90]));
         table.add(FlowFigures { reason: Some(Reason::Tls), ..flow("b:443", [50, 350], [52, 356]) });
-        let report = table.report(|| vec![flow("a:80", [0, 1000], [0, 20])]);
+        let report = table.report(|open| open.extend([flow("a:80", [0, 1000], [0, 20])]));
         let [b, a] = &report.rows[..] else { panic!("{report:?}") };
         assert_eq!((a.destination.as_str(), a.figures.flows, a.figures.flows_open), ("a:80", 2, 1));
         assert_eq!((a.figures.delivered, a.figures.wire, a.figures.savings), (2000, 120, Some(0.94)));
@@ -212,7 +255,7 @@ mod tests {
         assert_eq!((b.figures.uncoded, b.figures.reason), (400, Some(Reason::Tls)));
         assert_eq!(report.other, DestinationFigures::default());
         // An open flow is in the copy only.
-        assert_eq!(table.report(Vec::new).rows[1].figures.delivered, 1000);
+        assert_eq!(table.report(|_| ()).rows[1].figures.delivered, 1000);
     }
 
     #[test]
@@ -226,7 +269,7 @@ mod tests {
                 *sum += more;
             }
         }
-        let report = table.report(Vec::new);
+        let report = table.report(|_| ());
         assert_eq!(report.rows.len(), DestinationTable::MOST);
         let all = report.rows.iter().map(|row| &row.figures).chain([&report.other]);
         let all = all.fold([0; 3], |[flows, delivered, wire], figures| {
@@ -241,24 +284,74 @@ mod tests {
     #[test]
     fn flow_that_ends_while_open_ones_are_listed_counts_once() {
         let table = DestinationTable::default();
-        let asked = std::cell::Cell::new(0);
-        let report = table.report(|| {
-            asked.set(asked.get() + 1);
-            if asked.get() == 1 {
-                let listed = vec![flow("a:80", [1, 2], [3, 4])];
-                table.add(flow("a:80", [1, 2], [3, 4]));
-                return listed;
-            }
-            Vec::new()
+        let of = |peer: &str, destination| FlowFigures {
+            peer: peer.to_owned(),
+            ..flow(destination, [1, 2], [3, 4])
+        };
+        let report = table.report(|open| {
+            table.add(of("hub", "ended before:80"));
+            open.begin("hub");
+            table.add(of("hub", "listed:80"));
+            table.add(of("hub", "began later:80"));
+            open.extend([of("hub", "listed:80")]);
+            table.add(of("not listed", "ended:80"));
+            table.add(of("other", "ended before:80"));
+            open.begin("other");
         });
-        assert_eq!((report.rows[0].figures.flows, report.rows[0].figures.delivered), (1, 3));
+        let known = |report: &DestinationsReport| {
+            let row = |row: &DestinationReport| {
+                assert_eq!((row.figures.flows, row.figures.delivered), (1, 3));
+                (row.destination.clone(), row.figures.flows_open)
+            };
+            let mut rows = Vec::from_iter(report.rows.iter().map(row));
+            rows.sort();
+            rows
+        };
+        let row = |destination: &str, open| (destination.to_owned(), open);
+        let rows = ["ended before:80", "ended before:80", "ended:80", "listed:80"];
+        let open = [0, 0, 0, 1];
+        assert_eq!(known(&report), Vec::from_iter(rows.iter().zip(open).map(|(name, open)| row(name, open))));
+        assert_eq!(known(&table.report(|_| ())).len(), 5);
+    }
+
+    #[test]
+    fn sums_stay_exact_where_flows_end_all_the_time() {
+        const FLOWS: usize = 20_000;
+        let table = DestinationTable::default();
+        let destination = |number: usize| format!("a:{}", number % 7);
+        let open = Mutex::new(Vec::from_iter((0..FLOWS).map(|n| flow(&destination(n), [1, 2], [3, 4]))));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                loop {
+                    let mut open = open.lock();
+                    let Some(flow) = open.pop() else { return };
+                    table.add(flow);
+                }
+            });
+            loop {
+                let report = table.report(|listed| {
+                    let flows = {
+                        let open = open.lock();
+                        listed.begin("hub");
+                        open.clone()
+                    };
+                    listed.extend(flows);
+                });
+                let flows = report.rows.iter().map(|row| row.figures.flows).sum::<u64>();
+                let delivered = report.rows.iter().map(|row| row.figures.delivered).sum::<u64>();
+                assert_eq!((flows, delivered), (FLOWS as u64, 3 * FLOWS as u64));
+                if report.rows.iter().all(|row| row.figures.flows_open == 0) {
+                    break;
+                }
+            }
+        });
     }
 
     #[test]
     fn rows_are_flat_in_json_and_read_again() {
         let table = DestinationTable::default();
         table.add(flow("a:80", [100, 900], [10, 90]));
-        let report = table.report(Vec::new);
+        let report = table.report(|_| ());
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["rows"][0]["wire"], 100);
         assert_eq!(json["rows"][0]["reason"], serde_json::Value::Null);

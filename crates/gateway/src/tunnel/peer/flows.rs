@@ -11,7 +11,7 @@ use oncewire_link::{FlowStats, FlowTally, OpenRefused, OpenRequest};
 use super::{Core, Peer};
 use crate::flows::Flow;
 use crate::ledger::{self, Tally};
-use crate::telemetry::{FlowFigures, Outcome, Reason};
+use crate::telemetry::{FlowFigures, OpenFlows, Outcome, Reason};
 
 /// Who waits for a flow.
 pub(crate) struct FlowEntry {
@@ -112,12 +112,16 @@ impl Peer {
     }
 
     /// Lists what the open flows have moved.
-    pub(crate) fn flow_figures(&self) -> Vec<FlowFigures> {
-        let tallies: Vec<_> = self.core.lock().link.tallies().collect();
-        tallies.into_iter().map(|tally| self.figures_of(&tally)).collect()
+    pub(crate) fn list_open(&self, open: &mut OpenFlows<'_>) {
+        let tallies: Vec<_> = {
+            let core = self.core.lock();
+            open.begin(self.name());
+            core.link.tallies().collect()
+        };
+        open.extend(tallies.iter().map(|tally| self.figures_of(tally)));
     }
 
-    /// Counts what flows have moved that are over.
+    /// Counts what flows have moved that are over: under the lock under which they end.
     pub(super) fn count_ended(&self, tallies: impl IntoIterator<Item = FlowTally>) {
         tallies.into_iter().for_each(|tally| self.ledger.destinations.add(self.figures_of(&tally)));
     }
