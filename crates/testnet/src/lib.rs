@@ -33,6 +33,6 @@ pub use driver::{Direction, Wan};
 pub use host::{Host, Process};
 pub use isolated::isolated;
 pub use line::{Line, Shell};
-pub use missing::Error;
+pub use missing::{Error, skip};
 pub use network::Network;
 pub use oncewire_netem::{Gilbert, LinkCounters, LinkParams, ParamsError, Queue};

@@ -30,7 +30,7 @@ impl Error {
 /// # Panics
 ///
 /// With `CI=true`: there, a test that is left out is a failed one.
-pub(crate) fn skip(reason: &str) {
+pub fn skip(reason: &str) {
     let ci = std::env::var_os("CI").is_some_and(|value| value == "true");
     assert!(!ci, "{reason}");
     println!("skipped: {reason}");

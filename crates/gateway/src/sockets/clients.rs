@@ -105,7 +105,7 @@ const LEAST_RESERVED: u16 = 512;
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
-    use oncewire_testnet::{Line, Network, isolated};
+    use oncewire_testnet::{Line, Network, isolated, skip};
 
     use super::*;
     use crate::sockets::connect_onward;
@@ -177,7 +177,7 @@ mod tests {
                 if is_known {
                     std::net::TcpStream::connect(other.local_addr().unwrap()).unwrap();
                 } else {
-                    println!("skipped: the kernel is older than Linux 6.3");
+                    skip("the kernel is older than Linux 6.3");
                 }
             });
         });
