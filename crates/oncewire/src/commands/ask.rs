@@ -145,6 +145,14 @@ impl Place {
 /// Returns where to ask and with what token.
 pub(super) fn place(args: &Ask) -> anyhow::Result<Place> {
     let Some(path) = &args.config else {
+        if is_link_local(&args.admin) {
+            let message = format!(
+                "--admin: {:?} is link-local, and a gateway is not asked at such an address; \
+                 write 127.0.0.1:PORT on its own machine, else another address of it",
+                args.admin
+            );
+            return Err(Usage(message).into());
+        }
         if !is_address(&args.admin) {
             let message =
                 format!("--admin: {:?} is no ADDRESS:PORT; write for example 127.0.0.1:7411", args.admin);
@@ -167,7 +175,15 @@ pub(super) fn place(args: &Ask) -> anyhow::Result<Place> {
 fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_one = host.starts_with('[') && host.ends_with(']') || !host.contains([':', '/']);
-    is_one && !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
+    is_one && !host.is_empty() && !host.contains('%') && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+/// Says whether a text is a link-local address of IPv6, with its interface or without: no `admin` may be one, since HTTP
+/// has no place for the interface.
+fn is_link_local(text: &str) -> bool {
+    let bare = text.trim_start_matches('[');
+    let end = bare.find(['%', ']']).unwrap_or(bare.len());
+    bare[..end].parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_unicast_link_local())
 }
 
 /// Returns what an answer says of its refusal: a gateway's reason, or whatever somebody else sent.
@@ -222,8 +238,34 @@ mod tests {
             "::1",
             "http://hub:7411",
             "hub:7411/",
+            "[::1%lo]:7411",
+            "hub%lo:7411",
         ] {
             assert!(!is_address(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn link_local_addresses_are_told_from_others() {
+        for one in
+            ["[fe80::1%eth0]:7411", "[fe80::1%3]:7411", "[fe80::1]:7411", "fe80::1%eth0", "[fe80::1%25x]:1"]
+        {
+            assert!(is_link_local(one), "{one}");
+            let ask = Ask { config: None, admin: one.to_owned(), token_file: None, json: false };
+            let refused = place(&ask).err().unwrap();
+            assert!(refused.is::<Usage>() && refused.to_string().contains("is link-local"), "{refused}");
+        }
+        for other in [
+            "[::1]:7411",
+            "[::1%lo]:7411",
+            "127.0.0.1:7411",
+            "fe80:7411",
+            "[2001:db8::1]:7411",
+            "",
+            "[",
+            "é%",
+        ] {
+            assert!(!is_link_local(other), "{other}");
         }
     }
 
