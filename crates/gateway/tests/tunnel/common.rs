@@ -183,7 +183,7 @@ impl Origin {
         .await
     }
 
-    async fn start_on<F>(address: &str, serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    pub(crate) async fn start_on<F>(address: &str, serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {

@@ -224,6 +224,8 @@ async fn raw_bytes_outside_of_path_and_query_are_refused() {
         for target in [
             &b"http://127.0.0.1<:1/"[..],
             b"http://caf\xe9/<",
+            b"http://[::1<lo]/",
+            b"http://[fe80::1\xe9lo]:1/<",
             b"ht<tp://a/",
             b"/<",
             b"<",
@@ -238,12 +240,63 @@ async fn raw_bytes_outside_of_path_and_query_are_refused() {
         let long = [&b"/"[..], &[b'<'; 70_000]].concat();
         for (request, status) in [
             (b"CONNECT 127.0.0.1<:1 HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), &b"400 Bad Request"[..]),
+            (b"CONNECT [::1<lo]:1 HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), b"400 Bad Request"),
             (request("GET", &origin, &long, b""), b"414 URI Too Long"),
             (format!("GET http://{address}/ a<b HTTP/1.1\r\n\r\n").into(), b"400 Bad Request"),
         ] {
             let mut client = BufReader::new(pair.connect().await);
             client.get_mut().write_all(&request).await.unwrap();
             assert_bytes(line(&raw_head(&mut client).await), &[b"HTTP/1.1 ", status].concat());
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zone_of_an_address_leads_to_its_origin_and_is_not_sent_on() {
+    within(async {
+        let origin = Origin::start_on("[::1]:0", |stream| async move {
+            let mut stream = BufReader::new(stream);
+            let head = raw_head(&mut stream).await;
+            let host = field(&head, "host").unwrap();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", host.len());
+            stream.get_mut().write_all(&[answer.as_bytes(), host].concat()).await.unwrap();
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let port = origin.address.port();
+        for host in ["[::1]", "[::1%25lo]", "[::1%lo]"] {
+            let mut client = BufReader::new(pair.connect().await);
+            let asked = format!("GET http://{host}:{port}/ HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.get_mut().write_all(asked.as_bytes()).await.unwrap();
+            let (head, got) = answer(&mut client).await;
+            assert_bytes(line(&head), b"HTTP/1.1 200 OK");
+            assert_bytes(&got, format!("[::1]:{port}").as_bytes());
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_lines_lead_requests_and_too_many_are_refused() {
+    within(async {
+        let origin = mirror(1000, Arc::default()).await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let asked = request("GET", &origin, b"/<", b"");
+        let mut client = BufReader::new(pair.connect().await);
+        for lines in [&b"\r\n"[..], b"", b"\r\n\r\n", b"\n", &[b'\n'; 200]] {
+            client.get_mut().write_all(&[lines, &asked].concat()).await.unwrap();
+            assert_bytes(&answer(&mut client).await.1, &seen("GET", b"/<", b""));
+        }
+        // All at once.
+        let all = [b"\r\n", asked.as_slice()].concat().repeat(20);
+        client.get_mut().write_all(&all).await.unwrap();
+        for _ in 0..20 {
+            assert_bytes(&answer(&mut client).await.1, &seen("GET", b"/<", b""));
+        }
+        for mut client in [client, BufReader::new(pair.connect().await)] {
+            client.get_mut().write_all(&vec![b'\n'; 64 << 10]).await.unwrap();
+            assert_bytes(line(&raw_head(&mut client).await), b"HTTP/1.1 400 Bad Request");
         }
     })
     .await;

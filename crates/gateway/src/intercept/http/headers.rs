@@ -1,5 +1,7 @@
 //! What a proxy changes in a message's head (RFC 9110 §7.6, RFC 9112 §3.2).
 
+use std::borrow::Cow;
+
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
@@ -14,7 +16,7 @@ pub(super) fn to_origin<B>(request: &mut Request<B>, uri: &Uri) -> bool {
     *request.uri_mut() = Uri::from(path);
     // Names and passwords in an address are not part of a Host field.
     let host = authority.as_str().rsplit('@').next().unwrap_or_default();
-    let Ok(host) = HeaderValue::from_str(host) else { return false };
+    let Ok(host) = HeaderValue::from_str(&without_zone(host)) else { return false };
     let version = request.version();
     *request.version_mut() = Version::HTTP_11;
     let protocols = wanted_protocols(request.headers()).filter(|_| version == Version::HTTP_11);
@@ -33,6 +35,17 @@ pub(super) fn to_origin<B>(request: &mut Request<B>, uri: &Uri) -> bool {
     headers.insert(HOST, host);
     add_via(headers, version);
     true
+}
+
+/// Removes the zone of an address, which means nothing to others (RFC 6874 §4).
+fn without_zone(host: &str) -> Cow<'_, str> {
+    match host.split_once('%') {
+        Some((ip, zone)) if ip.starts_with('[') => {
+            let behind = zone.find(']').and_then(|end| zone.get(end..)).unwrap_or_default();
+            Cow::Owned([ip, behind].concat())
+        }
+        _ => Cow::Borrowed(host),
+    }
 }
 
 /// Turns an origin's response into the one for the client.
@@ -148,6 +161,13 @@ mod tests {
         assert_eq!(request.uri(), "/a?b=c");
         assert_eq!(request.headers()[HOST], "example.net:81");
         assert_eq!(sent_on("http://example.net", &[]).uri(), "/");
+        for (host, expected) in [
+            ("anna@[fe80::1%25eth0]:81", "[fe80::1]:81"),
+            ("[fe80::1%eth0]", "[fe80::1]"),
+            ("[2001:db8::1]:81", "[2001:db8::1]:81"),
+        ] {
+            assert_eq!(sent_on(&format!("http://{host}/%41"), &[]).headers()[HOST], expected);
+        }
     }
 
     #[test]

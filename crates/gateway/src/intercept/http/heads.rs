@@ -48,6 +48,8 @@ pub(super) enum Excess {
     Late,
     /// Too many others are being read.
     Many,
+    /// Too many empty lines lead it.
+    Empty,
 }
 
 /// How the head of one client stands.
@@ -144,9 +146,14 @@ impl Head {
         let limit = if state.is_known { MAX_HEAD } else { self.first_limit };
         let room = limit.saturating_sub(state.bytes);
         if room == 0 {
-            self.stage.send_replace(Stage::Over(Excess::Large(limit)));
+            self.give_up(Excess::Large(limit));
         }
         Some(room)
+    }
+
+    /// The head is not to be read on.
+    pub(super) fn give_up(&self, why: Excess) {
+        self.stage.send_replace(Stage::Over(why));
     }
 
     /// Notes that bytes were read, of which so many are kept once more.

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::headers;
-use super::heads::Head;
+use super::heads::{Excess, Head};
 use super::position::{Position, Reach};
 use super::socket::ClientStream;
 use super::target::RawTarget;
@@ -205,10 +205,13 @@ impl ClientIo {
                 ready!(self.stream.0.poll_peek(cx, &mut there))?;
                 let len = match there.filled() {
                     // The end of the stream, which is to be read.
-                    [] => room,
+                    [] => Some(room),
                     there => self.interim.state.lock().position.of_head(there),
                 };
-                Poll::Ready(Ok(Some(len)))
+                if len.is_none() {
+                    self.interim.head.give_up(Excess::Empty);
+                }
+                Poll::Ready(Ok(len))
             }
         }
     }

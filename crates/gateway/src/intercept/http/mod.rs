@@ -2,7 +2,8 @@
 //!
 //! Requests in absolute form (RFC 9112 §3.2.2) are forwarded hop by hop, their origin connections kept per client
 //! connection. An answer that is cut reaches the client as a reset: hyper drops the socket on an error, and a
-//! dropped socket resets; only a shutdown, which hyper does in order, takes that back.
+//! dropped socket resets; only a shutdown takes that back. hyper does it in order, but for one case: after a request with
+//! an `Upgrade` field it leaves the shutdown to others, also if nobody switches, and it is done here.
 
 mod headers;
 pub(crate) mod heads;
@@ -43,6 +44,7 @@ use self::heads::{Excess, Exchange, MAX_FIRST_HEAD, MAX_HEAD};
 use self::interim::{ClientIo, Interim};
 use self::origin::{Origin, Origins};
 use self::socket::{end_in_order, hear_out};
+use self::target::RawTarget;
 use self::upload::{Download, Gate, Upload};
 use super::Door;
 use super::router::NoWay;
@@ -122,6 +124,7 @@ async fn refuse_head(client: &Client, stream: &TcpStream, excess: Excess) {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             format!("the head of the request is larger than {limit} bytes"),
         ),
+        Excess::Empty => (StatusCode::BAD_REQUEST, "too many empty lines lead the request".to_owned()),
         Excess::Late => (StatusCode::REQUEST_TIMEOUT, "the head of the request takes too long".to_owned()),
         Excess::Many => {
             (StatusCode::SERVICE_UNAVAILABLE, "too many requests are waited for; try again".to_owned())
@@ -268,6 +271,9 @@ impl Client {
             return response;
         }
         self.interim.head().authorise();
+        if request.extensions().get::<RawTarget>().is_some_and(|raw| !raw.has_plain_host()) {
+            return answer(StatusCode::BAD_REQUEST, NO_HOST);
+        }
         if request.method() == Method::CONNECT {
             self.tunnel(request).await
         } else if !headers::may_go_on(&mut request) {
@@ -293,7 +299,7 @@ impl Client {
         let destination = match destination(&uri, Some(80)) {
             Some(destination) if is_plain(scheme) => destination,
             Some(_) => return answer(StatusCode::BAD_REQUEST, "use CONNECT for anything but http://"),
-            None => return answer(StatusCode::BAD_REQUEST, "the address names no host that can be one"),
+            None => return answer(StatusCode::BAD_REQUEST, NO_HOST),
         };
         if !headers::is_plain_or_chunked(request.headers()) {
             return answer(
@@ -418,6 +424,12 @@ fn destination(uri: &Uri, default_port: Option<u16>) -> Option<Destination> {
         _ => authority.port_u16()?,
     };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    // RFC 6874 §2: so the sign ahead of a zone is written in an address. What stands alone is a zone by itself.
+    let decoded = match bare.split_once("%25") {
+        Some((ip, zone)) if bare.len() < host.len() && !zone.is_empty() => format!("{ip}%{zone}"),
+        _ => bare.to_owned(),
+    };
+    let bare = decoded.as_str();
     let host = match bare.parse() {
         Ok(ip) => Host::Ip(ip),
         Err(_) if bare.is_empty() || bare.len() > MAX_NAME || !bare.bytes().all(|b| b.is_ascii_graphic()) => {
@@ -443,6 +455,9 @@ fn answer(status: StatusCode, line: &str) -> Response<Body> {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PLAIN));
     response
 }
+
+/// What a client is told of an address without a host.
+const NO_HOST: &str = "the address names no host that can be one";
 
 /// The form of what a client is told by us.
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -479,6 +494,10 @@ mod tests {
         assert_eq!(of("/path", Some(80)), None);
         assert_eq!(of("http://example.net:/", Some(80)).unwrap(), "example.net:80");
         assert_eq!(of("http://[2001:db8::1]/", Some(80)).unwrap(), "[2001:db8::1]:80");
+        assert_eq!(of("http://[fe80::1%25eth0]/", Some(80)).unwrap(), "[fe80::1%eth0]:80");
+        assert_eq!(of("[fe80::1%252]:443", None).unwrap(), "[fe80::1%2]:443");
+        assert_eq!(of("http://[fe80::1%eth0]/", Some(80)).unwrap(), "[fe80::1%eth0]:80");
+        assert_eq!(of("http://[fe80::1%25]/", Some(80)).unwrap(), "[fe80::1%25]:80");
         assert_eq!(of("http://example.net:65616/", Some(80)), None, "a port out of range is no port 80");
     }
 

@@ -1,7 +1,7 @@
 //! Where in a client's stream the library reads.
 //!
-//! In a head it is given nothing behind the first empty line, where every head ends. So it holds nothing of the content
-//! when a head has ended, and is then given no more than the content has: the first byte of the next head is known.
+//! In a head it is given nothing behind the first empty line, where every head ends; the empty lines that may lead a head
+//! are given with it. So it holds nothing of the content when a head has ended, and is then given no more than the content has: the first byte of the next head is known.
 //! Behind content in chunks it is known if all that was read ends with an empty line, as such content does.
 
 use super::target::{RawTarget, TargetReader};
@@ -13,6 +13,8 @@ pub(super) struct Position {
     /// How many heads the library has read.
     heads: u64,
     blank: BlankLine,
+    /// How many bytes of empty lines lead the head so far.
+    leading: usize,
     /// Whether the last bytes that were read went on behind an empty line.
     went_on: bool,
 }
@@ -42,8 +44,8 @@ pub(super) enum Reach {
 
 impl Default for Position {
     fn default() -> Self {
-        let (heads, blank, went_on) = Default::default();
-        Self { place: Place::Head(TargetReader::default()), heads, blank, went_on }
+        let (heads, blank, leading, went_on) = Default::default();
+        Self { place: Place::Head(TargetReader::default()), heads, blank, leading, went_on }
     }
 }
 
@@ -64,16 +66,33 @@ impl Position {
         }
     }
 
-    /// Returns how much of what is there belongs to the head.
-    pub(super) fn of_head(&self, there: &[u8]) -> usize {
-        let mut blank = self.blank;
-        blank.go_through(there).unwrap_or(there.len())
+    /// Returns how much of what is there belongs to the head; none if too many empty lines lead it.
+    pub(super) fn of_head(&self, there: &[u8]) -> Option<usize> {
+        let leading = self.leading(there);
+        if self.leading + leading > MAX_LEADING {
+            return None;
+        }
+        let behind = there.get(leading..).unwrap_or_default();
+        Some(leading + self.blank.end(behind).unwrap_or(behind.len()))
+    }
+
+    /// Returns how many bytes of empty lines a piece begins with ahead of a head.
+    fn leading(&self, piece: &[u8]) -> usize {
+        match &self.place {
+            Place::Head(target) if target.is_before() => {
+                piece.iter().take_while(|byte| b"\r\n".contains(byte)).count()
+            }
+            _ => 0,
+        }
     }
 
     /// Goes through what the library is given, and replaces what it must not see; returns how many bytes more are kept.
     pub(super) fn go_through(&mut self, read: &mut [u8]) -> usize {
-        let blank = self.blank.go_through(read);
-        self.went_on = blank.is_some_and(|end| end < read.len());
+        let leading = self.leading(read);
+        self.leading += leading;
+        let behind = read.get(leading..).unwrap_or_default();
+        let end = self.blank.go_through(behind);
+        self.went_on = end.is_some_and(|end| end < behind.len());
         match &mut self.place {
             Place::Head(target) => target.mask(read),
             Place::Sized(left) => {
@@ -88,6 +107,7 @@ impl Position {
     /// seen another.
     pub(super) fn end_head(&mut self, content: Option<u64>) -> Option<RawTarget> {
         self.heads += 1;
+        self.leading = 0;
         let Place::Head(target) = &mut self.place else {
             self.place = Place::Unknown;
             return None;
@@ -126,24 +146,37 @@ struct BlankLine {
 }
 
 impl BlankLine {
-    /// Returns where the first empty line of a piece ends, behind it.
+    /// Returns where the first empty line of a piece ends, behind it; looks no further.
+    fn end(mut self, piece: &[u8]) -> Option<usize> {
+        piece.iter().position(|byte| self.is_end(*byte)).map(|at| at + 1)
+    }
+
+    /// Goes through a piece; returns where its first empty line ends, behind it.
     fn go_through(&mut self, piece: &[u8]) -> Option<usize> {
         let mut first = None;
         for (at, byte) in piece.iter().enumerate() {
-            self.is_behind = false;
-            match byte {
-                b'\n' if self.is_empty => {
-                    self.is_behind = true;
-                    first = first.or(Some(at + 1));
-                }
-                b'\n' => self.is_empty = true,
-                b'\r' => {}
-                _ => self.is_empty = false,
+            if self.is_end(*byte) {
+                first = first.or(Some(at + 1));
             }
         }
         first
     }
+
+    /// Takes the next byte; says whether it is the end of an empty line.
+    fn is_end(&mut self, byte: u8) -> bool {
+        self.is_behind = byte == b'\n' && self.is_empty;
+        match byte {
+            b'\n' => self.is_empty = true,
+            b'\r' => {}
+            _ => self.is_empty = false,
+        }
+        self.is_behind
+    }
 }
+
+/// The most bytes of empty lines ahead of a head: 100 lines, as some servers take. The library goes through all of them
+/// with each byte that follows.
+const MAX_LEADING: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -169,7 +202,7 @@ mod tests {
     /// Reads as the library does from a stream that is all there, until it has read a head.
     fn read_head(position: &mut Position, stream: &mut &[u8]) -> Vec<u8> {
         assert_eq!(position.reach(), Reach::ToBlankLine);
-        let (head, rest) = stream.split_at(position.of_head(stream));
+        let (head, rest) = stream.split_at(position.of_head(stream).unwrap());
         *stream = rest;
         let mut head = head.to_vec();
         position.go_through(&mut head);
@@ -241,8 +274,8 @@ mod tests {
             let (mut position, mut stream, mut pieces) = (Position::default(), Vec::new(), pieces.iter().cycle());
             // Where each request's target, head and content end.
             let mut ends = Vec::new();
-            for (target, content, in_chunks, _) in &requests {
-                stream.extend_from_slice(b"PUT ");
+            for (target, content, in_chunks, is_read) in &requests {
+                stream.extend_from_slice(if *is_read { b"\r\n\nPUT " } else { b"PUT " });
                 let begin = stream.len();
                 stream.extend_from_slice(target);
                 let end = stream.len();
@@ -258,7 +291,7 @@ mod tests {
                     let there = &stream[given.len()..];
                     let there = &there[..there.len().min(*pieces.next().unwrap())];
                     let len = match position.reach() {
-                        Reach::ToBlankLine => position.of_head(there),
+                        Reach::ToBlankLine => position.of_head(there).unwrap(),
                         Reach::Bytes(most) => there.len().min(most),
                     };
                     given.extend_from_slice(&pass(position, there[..len].to_vec()));
@@ -282,11 +315,34 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_before_a_request_do_not_hide_its_target() {
-        let requests = [b"\r\n\r\n", HEAD].concat();
+    fn empty_lines_come_with_the_request_that_they_lead() {
+        let requests = [b"\r\n\n", HEAD, b"\n\r\n", HEAD, b"\r\n"].concat();
         let (mut position, mut stream) = (Position::default(), requests.as_slice());
-        assert_eq!(read_head(&mut position, &mut stream), b"\r\n\r\n");
-        read_head(&mut position, &mut stream);
-        assert!(stream.is_empty() && position.end_head(Some(0)).is_some());
+        for lines in [&b"\r\n\n"[..], b"\n\r\n"] {
+            assert_eq!(read_head(&mut position, &mut stream).len(), lines.len() + HEAD.len());
+            assert!(!position.went_on(), "empty lines are no content");
+            assert!(position.end_head(Some(0)).is_some());
+        }
+        assert_eq!(read_head(&mut position, &mut stream), b"\r\n");
+    }
+
+    #[test]
+    fn empty_lines_ahead_of_a_head_have_a_limit_however_they_come() {
+        let lines = vec![b'\n'; 64 << 10];
+        let mut position = Position::default();
+        assert_eq!(position.of_head(&lines), None);
+        for (at, line) in lines.chunks(1).enumerate() {
+            let expected = (at < MAX_LEADING).then_some(1);
+            assert_eq!(position.of_head(line), expected, "{at}");
+            if expected.is_none() {
+                break;
+            }
+            pass(&mut position, line.to_vec());
+        }
+        assert_eq!(position.of_head(HEAD), Some(HEAD.len()), "a head may still come");
+        pass(&mut position, HEAD.to_vec());
+        position.end_head(Some(0));
+        assert_eq!(position.reach(), Reach::ToBlankLine);
+        assert_eq!(position.of_head(b"\n"), Some(1), "each head has its own");
     }
 }

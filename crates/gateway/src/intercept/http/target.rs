@@ -2,7 +2,7 @@
 //!
 //! The library reads no address with `<`, `>`, a backtick, some quotation marks, or bytes that are no UTF-8. Each such byte is
 //! replaced by a `%` before the library sees it, and put back in the request line for the origin. The length of a head
-//! stays the same either way, and a `%` in a host is refused as the byte itself is.
+//! stays the same either way. The library takes a `%` in the zone of an IPv6 address, so hosts are looked at here.
 
 use bytes::Bytes;
 use hyper::{Method, Uri};
@@ -71,6 +71,11 @@ impl TargetReader {
         }
     }
 
+    /// Says whether the request line is still to come.
+    pub(super) fn is_before(&self) -> bool {
+        self.stage == Stage::Before
+    }
+
     /// The head has ended; returns its target if the library has seen another.
     pub(super) fn end(&mut self) -> Option<RawTarget> {
         let this = std::mem::take(self);
@@ -79,6 +84,15 @@ impl TargetReader {
 }
 
 impl RawTarget {
+    /// Says whether no byte of the host, or of the port, was replaced.
+    pub(super) fn has_plain_host(&self) -> bool {
+        let scheme = self.0.windows(3).position(|three| three == b"://").map_or(0, |at| at + 3);
+        let mut parts = self.0.get(scheme..).unwrap_or_default().split(|byte| b"/?#".contains(byte));
+        let authority = parts.next().unwrap_or_default();
+        let host = authority.rsplit(|byte| *byte == b'@').next().unwrap_or_default();
+        !host.iter().any(|byte| is_refused(*byte))
+    }
+
     /// Returns the beginning of the request line for the origin, for which the library writes `path`; none if that is
     /// not of this target.
     pub(super) fn line(&self, method: &Method, path: &Uri) -> Option<RawLine> {
@@ -174,6 +188,21 @@ mod tests {
         let target = RawTarget(Bytes::from_static(b"http://a/<"));
         assert!(target.line(&Method::GET, &"/b".parse().unwrap()).is_none(), "another path");
         assert!(target.line(&Method::GET, &"/<".replace('<', "%%").parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn replaced_byte_of_a_host_is_found_in_every_form() {
+        for (target, is_plain) in [
+            (&b"http://[fe80::1<lo]/"[..], false),
+            (b"http://u<r@[::1\xe9lo]?a", false),
+            (b"[::1<lo]:80", false),
+            (b"http://u<r@[::1]:80/@<", true),
+            (b"http://a#<", true),
+            (b"/<", true),
+        ] {
+            let raw = RawTarget(Bytes::from_static(target));
+            assert_eq!(raw.has_plain_host(), is_plain, "{}", target.escape_ascii());
+        }
     }
 
     #[test]
