@@ -1,9 +1,13 @@
 //! How a link is set up.
 
+use std::sync::Arc;
+
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::pace::Adapt;
 use oncewire_codec::wanax::NamesConfig;
 use oncewire_codec::{Now, Plan};
+
+use crate::codecs::{CodecFactory, Endre};
 
 /// Settings of one link; sizes in bytes.
 #[derive(Clone, Debug)]
@@ -16,6 +20,8 @@ pub struct LinkConfig {
     pub first: bool,
     /// Whether this side dials lanes.
     pub dialer: bool,
+    /// What makes the halves of the codec; both ends of a link speak the same. Default [`Endre`].
+    pub codec: Arc<dyn CodecFactory>,
     /// Log offered for each direction. Default 64 MiB; the smaller of both sides' offers is used.
     pub log_capacity: u64,
     /// Bound on log bytes that are not acknowledged. Default: a quarter of the log.
@@ -76,6 +82,7 @@ impl Default for LinkConfig {
             secret: 0,
             first: false,
             dialer: false,
+            codec: Arc::new(Endre),
             log_capacity: 64 << 20,
             max_in_flight: None,
             plan: Plan::default(),

@@ -9,6 +9,7 @@ mod arrivals;
 mod brought;
 mod budget;
 mod classify;
+mod codecs;
 mod config;
 mod credit;
 mod dead;
@@ -31,6 +32,7 @@ mod toll;
 mod unsent;
 
 pub use classify::Cipher;
+pub use codecs::{CodecFactory, Endre};
 pub use config::{ConfigError, LinkConfig};
 pub use event::{CloseReason, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received};
 pub use link::{Effort, Link, LoadedLogs, LogLimits, LogSide, SavedLogs};

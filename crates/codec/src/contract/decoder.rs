@@ -26,13 +26,15 @@ pub trait Decoder {
         now: Now,
     ) -> Result<Option<Arrival>, PeerFault>;
     /// Forgets a lane, which does not come back.
-    fn handle_lane_lost(&mut self, lane: LaneId);
+    fn handle_lane_lost(&mut self, _lane: LaneId) {}
     /// Starts over with a new instance of the peer; what is remembered stays.
     fn handle_peer(&mut self, peer: PeerSender);
     /// Does what is due.
-    fn handle_timeout(&mut self, now: Now);
+    fn handle_timeout(&mut self, _now: Now) {}
     /// When [`Self::handle_timeout`] is to be called; changes with every other call.
-    fn poll_timeout(&self) -> Option<Now>;
+    fn poll_timeout(&self) -> Option<Now> {
+        None
+    }
     /// Appends feedback frames for a lane; `flush` sends acknowledgements that would otherwise wait for company.
     /// Returns whether there was something.
     fn poll_feedback(&mut self, lane: LaneId, flush: bool, out: &mut Vec<u8>) -> bool;
@@ -42,14 +44,22 @@ pub trait Decoder {
     fn poll_payload(&mut self) -> Option<Delivery>;
     /// Returns whether a block of a flow that begins before an offset has come and waits for something, or was asked for
     /// again.
-    fn holds(&self, flow: FlowId, before: u64) -> bool;
+    fn holds(&self, _flow: FlowId, _before: u64) -> bool {
+        false
+    }
     /// Takes the next event.
-    fn poll_event(&mut self) -> Option<ReceiveEvent>;
+    fn poll_event(&mut self) -> Option<ReceiveEvent> {
+        None
+    }
     /// Returns what was done since the start because the peer sent something, in steps of some tens of nanoseconds: what
     /// was looked at, copied and rebuilt.
-    fn work(&self) -> u64;
+    fn work(&self) -> u64 {
+        0
+    }
     /// Counters and sizes.
-    fn stats(&self) -> ReceiveStats;
+    fn stats(&self) -> ReceiveStats {
+        ReceiveStats::default()
+    }
 
     /// Says again everything that was said before: the control lane is a new one.
     fn resend_control_state(&mut self, _now: Now) {}

@@ -28,9 +28,11 @@ pub trait Encoder {
     /// Starts over with a new instance of the peer, warm if its claim fits.
     fn handle_peer(&mut self, peer: PeerState);
     /// Gives back what the flow holds (contexts); its unacknowledged blocks stay until they are acknowledged.
-    fn finish_flow(&mut self, flow: FlowId);
+    fn finish_flow(&mut self, _flow: FlowId) {}
     /// Appends what the control lane is to say; returns whether there was anything.
-    fn poll_control(&mut self, out: &mut Vec<u8>) -> bool;
+    fn poll_control(&mut self, _out: &mut Vec<u8>) -> bool {
+        false
+    }
     /// Appends the next thing of a kind that is to be sent again or was asked for; returns whether there was any.
     fn poll_repair(&mut self, repair: Repair, out: &mut Vec<u8>) -> bool;
     /// Returns how things stand.
@@ -40,7 +42,9 @@ pub trait Encoder {
     /// Takes the next event.
     fn poll_event(&mut self) -> Option<SendEvent>;
     /// Counters and sizes.
-    fn stats(&self) -> SendStats;
+    fn stats(&self) -> SendStats {
+        SendStats::default()
+    }
 
     /// Says again everything that was said before: the control lane is a new one.
     fn resend_control_state(&mut self) {}

@@ -23,16 +23,18 @@ mod store_verbs;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::{Decoder, Encoder, LogWrite, ReceiveEvent, SavedLog, SendEvent};
-use oncewire_codec::endre::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
+use oncewire_codec::endre::PreparedLog;
 use oncewire_codec::wanax::SHORT_BELOW;
 use oncewire_codec::wanax::path::PathEstimate;
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, Understood, VERSION};
 
 use crate::arrivals::Arrivals;
 use crate::budget::Budget;
+use crate::codecs::sender_config;
 use crate::config::LinkConfig;
 use crate::dead::DeadLanes;
 use crate::event::{Event, Note};
@@ -173,32 +175,17 @@ impl Link {
 
     /// Starts without a lane, and with what was found of the logs of an earlier process.
     pub fn with_logs(mut config: LinkConfig, saved: SavedLogs, now: Now) -> Self {
-        let sender_config = sender_config(&config);
+        let codec = Arc::clone(&config.codec);
+        let (sender, receiver) = (codec.encoder(&config, saved.out), codec.decoder(&config, saved.inbound));
         if let Some(names) = &mut config.names {
-            // The sending half takes it up, and nobody reads it again.
+            // The sending half took it up, and nobody reads it again.
             names.saved = None;
         }
-        let receiver_config = ReceiverConfig {
-            capacity: config.log_capacity,
-            max_in_flight: config.log_capacity,
-            contexts: config.contexts as usize,
-            digest_seed: 0,
-            persist: config.persist,
-            store: config.store.is_some(),
-        };
-        let sender = match saved.out {
-            None => Sender::new(sender_config),
-            Some(log) => Sender::with_log(sender_config, log, &config.plan),
-        };
-        let receiver = match saved.inbound {
-            None => Receiver::new(receiver_config),
-            Some(log) => Receiver::with_log(receiver_config, log),
-        };
         let mut link = Self {
             peer: None,
             superseded: VecDeque::new(),
-            sender: Box::new(sender),
-            receiver: Box::new(receiver),
+            sender,
+            receiver,
             lanes: Lanes::default(),
             dead: DeadLanes::default(),
             flows: BTreeMap::new(),
@@ -504,19 +491,5 @@ impl Link {
             lane.turns.push_back(class, id);
         }
         self.wake(lane);
-    }
-}
-
-fn sender_config(config: &LinkConfig) -> SenderConfig {
-    SenderConfig {
-        capacity: config.log_capacity,
-        max_in_flight: config.max_in_flight,
-        entropy: config.plan.entropy,
-        contexts: config.contexts as usize,
-        params: config.params,
-        keeps_bytes: config.keeps_bytes,
-        digest_seed: config.secret,
-        persist: config.persist,
-        names: config.names.clone(),
     }
 }
