@@ -10,7 +10,7 @@ use crate::wire::{FlowId, LaneId, LogClaim};
 
 /// The receiving half of a codec.
 ///
-/// What only some codecs have is behind ports, as with [`Encoder`].
+/// What only some codecs have is behind ports, as with [`Encoder`](super::Encoder).
 pub trait Decoder {
     /// Takes a frame of the encoder, of a type that [belongs](crate::wire::owner) to the decoder, from a lane that is
     /// there; returns what it was, if a flow has a part in it.

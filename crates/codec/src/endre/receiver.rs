@@ -54,9 +54,9 @@ pub struct ReceiverConfig {
     pub contexts: usize,
     /// Seed of the peer's block digests.
     pub digest_seed: u64,
-    /// Whether [`Decoder::poll_log_write`] is drained.
+    /// Whether [`DecoderLog::poll_log_write`] is drained.
     pub persist: bool,
-    /// Whether what comes is put into a chunk store, and [`Decoder::poll_chunk_store`] is drained.
+    /// Whether what comes is put into a chunk store, and [`StorePort::poll_chunk_store`] is drained.
     pub store: bool,
 }
 

@@ -58,7 +58,7 @@ pub struct SenderConfig {
     pub keeps_bytes: bool,
     /// Seed of block digests and chunk hashes, drawn at random.
     pub digest_seed: u64,
-    /// Whether [`Encoder::poll_log_write`] is drained.
+    /// Whether [`EncoderLog::poll_log_write`] is drained.
     pub persist: bool,
     /// How chunks are named; `None`: they are not.
     pub names: Option<NamesConfig>,

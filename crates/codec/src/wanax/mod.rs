@@ -35,7 +35,7 @@ pub struct NamesConfig {
     pub shape: Shape,
     /// Bytes of memory for what is known of the peer's store; 8 bytes a chunk.
     pub hint_memory: u64,
-    /// What [`save_by`](hints::save_by) made of [`save_hints`](crate::contract::Encoder::save_hints) in an earlier
+    /// What [`save_by`](hints::save_by) made of [`save_hints`](crate::contract::EncoderNames::save_hints) in an earlier
     /// process.
     pub saved: Option<Vec<u8>>,
     /// The time of day at the origin of [`Now`](crate::Now), in seconds since any moment that stays the same from

@@ -73,7 +73,7 @@ impl DestinationFigures {
 }
 
 impl AddAssign<&Self> for DestinationFigures {
-    /// Adds what is known by direction; sums and savings are filled in by [`Self::summed`].
+    /// Adds what is known by direction; sums and savings are filled in by `summed`.
     fn add_assign(&mut self, other: &Self) {
         for (sum, more) in [
             (&mut self.flows, other.flows),
