@@ -11,7 +11,7 @@ use super::state::State;
 
 /// Has the allocator give free memory back, for as long as the gateway runs.
 pub(super) async fn run(state: watch::Receiver<Arc<State>>) {
-    let mut least = u64::MAX;
+    let (mut least, mut again) = (u64::MAX, 0_u32);
     loop {
         sleep(LOOK_EVERY).await;
         let now = Arc::clone(&state.borrow());
@@ -19,9 +19,12 @@ pub(super) async fn run(state: watch::Receiver<Arc<State>>) {
         drop(now);
         let Some(beside) = resident().map(|bytes| bytes.saturating_sub(flows)) else { return };
         least = least.min(beside);
-        if beside - least < WORTHWHILE {
+        if beside - least >= WORTHWHILE {
+            again = LOOKS_BEHIND;
+        } else if again == 0 {
             continue;
         }
+        again -= 1;
         let trimmed = tokio::task::spawn_blocking(oncewire_sys::heap::trim).await;
         if trimmed.is_err() {
             return;
@@ -41,6 +44,9 @@ fn resident() -> Option<u64> {
 
 /// Twice, and some time for the work, fits into ten seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
+
+/// So many looks behind a burst find what was in use still when its first memory came back.
+const LOOKS_BEHIND: u32 = 15;
 
 /// Less than this is soon used again.
 const WORTHWHILE: u64 = 8 << 20;

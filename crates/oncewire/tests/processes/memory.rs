@@ -122,7 +122,7 @@ fn logs_that_are_on_disk_only_take_no_memory_however_often_they_come_back() {
 
 #[test]
 fn stalled_uploads_stay_within_memory_which_comes_back() {
-    stalled_uploads(64, "log_memory = \"1 MiB\"\n");
+    stalled_uploads(192, "log_memory = \"1 MiB\"\n");
 }
 
 #[test]
@@ -164,10 +164,13 @@ fn stalled_uploads(memory_mib: u64, more: &str) {
     unread.lock().unwrap().clear();
     for gateway in [&pair.branch, &pair.hub] {
         eventually("a burst's memory comes back", LIMIT, || {
-            (gateway.resident() < empty + (24 << 20)).then_some(())
+            (gateway.resident() < empty + LEFT_OVER).then_some(())
         });
     }
 }
+
+/// What of a burst may stay: lanes that are still spare, code that was read from disk, what the allocator cannot return.
+const LEFT_OVER: u64 = 48 << 20;
 
 /// How many applications send what nobody reads.
 const UPLOADS: u64 = 400;

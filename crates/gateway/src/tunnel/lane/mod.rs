@@ -297,8 +297,8 @@ async fn read_lane<S: LaneStream>(
 /// locking.
 async fn read_more(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) -> io::Result<bool> {
     let before = input.len();
-    input.reserve(READ_BUFFER);
     poll_fn(|context| {
+        input.reserve((before + READ_BUFFER).saturating_sub(input.len()));
         while input.len() - before < READ_BUFFER {
             match pin!(stream.read_buf(input)).poll(context) {
                 Poll::Ready(Ok(1..)) => {}
@@ -306,7 +306,13 @@ async fn read_more(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) 
                 _ if input.len() > before => break,
                 Poll::Ready(Ok(0)) => break,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    if input.is_empty() {
+                        // An idle lane holds no memory worth mentioning.
+                        *input = BytesMut::new();
+                    }
+                    return Poll::Pending;
+                }
             }
         }
         Poll::Ready(Ok(input.len() > before))
