@@ -431,7 +431,7 @@ fn a_missing_configuration_is_named() {
 
 #[test]
 fn every_key_is_documented() {
-    let document = include_str!("../../../docs/configuration.md");
+    let document = include_str!("../../../docs/reference/configuration.md");
     let text = std::fs::read_to_string(&fixtures("good_full")[0]).unwrap();
     let keys = text.lines().filter_map(|line| Some(line.split_once('=')?.0.trim()));
     for key in keys.filter(|key| !key.starts_with('#')) {

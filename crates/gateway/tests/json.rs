@@ -1,4 +1,4 @@
-//! The JSON of `status` and `flows` is a contract: its examples in `docs/json.md` are what this build reads and writes.
+//! The JSON of `status` and `flows` is a contract: its examples in `docs/reference/json.md` are what this build reads and writes.
 //! So are the names of metrics.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-const DOCUMENT: &str = include_str!("../../../docs/json.md");
+const DOCUMENT: &str = include_str!("../../../docs/reference/json.md");
 
 /// Returns the example below a heading.
 fn example(heading: &str) -> Value {

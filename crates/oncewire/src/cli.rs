@@ -112,7 +112,7 @@ Columns of --destinations, of flows on links, ended or open:
   NOT CODED        the share of DELIVERED that was copied as it is, and why
 A row lacks what its destination moved before it had one: no more than a
 thousandth of all that was delivered. No byte is in two rows or in none.
-docs/json.md says more, under the same words of --json.";
+docs/reference/json.md says more, under the same words of --json.";
 
 /// Arguments of commands that need a configuration.
 #[derive(Args, Debug)]
@@ -197,7 +197,7 @@ pub(crate) struct StoreAt {
     #[arg(long, value_name = "FILE", requires = "path", conflicts_with = "config")]
     pub(crate) encrypt_key_file: Option<PathBuf>,
 
-    /// Print one JSON object, as docs/json.md describes it
+    /// Print one JSON object, as docs/reference/json.md describes it
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -240,7 +240,7 @@ pub(crate) struct Ask {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// Print one JSON object, as docs/json.md describes it
+    /// Print one JSON object, as docs/reference/json.md describes it
     #[arg(long)]
     pub(crate) json: bool,
 }

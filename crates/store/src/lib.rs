@@ -14,7 +14,7 @@
 //! # What may go wrong
 //! A store may forget, and may not lie. Whatever a crash, a full or failing disk or damage of any kind leaves, opening
 //! succeeds if the folder can be read at all, and what is read is right or absent or an error. The reasons for all this,
-//! and what was rejected, stand in `docs/design/store.md`.
+//! and what was rejected, stand in `docs/internals/store.md`.
 
 mod ahead;
 mod backend;

@@ -3,7 +3,7 @@
 //!
 //! It is fed with what the last moments showed ([`Load`]) and asked for each block what is left of the block's plan
 //! ([`Controller::apply`]). Repeats are looked for at every level but the last one of [`Adapt::Speed`].
-//! `docs/design/adaptation.md` says how it decides and why.
+//! `docs/internals/adaptation.md` says how it decides and why.
 
 mod delivered;
 mod ladder;

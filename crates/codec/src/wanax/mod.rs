@@ -2,7 +2,7 @@
 //! [Wanax §3].
 //!
 //! Here it is a layer of the stream codec: a block may refer to the log and to named chunks. Design:
-//! `docs/design/wanax.md`.
+//! `docs/internals/wanax.md`.
 
 pub mod backlog;
 pub mod gain;

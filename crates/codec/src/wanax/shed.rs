@@ -5,7 +5,7 @@
 //! idles. Both are asked at once, so what counts is the later of the two: the reads that bring the fewest bytes, which cost
 //! the disk as much as others and the network least, are moved from the disk that is done last to the network as long as
 //! that gets them sooner. A disk that takes next to no time for a read is never shed of any: what holds a transfer up is
-//! something else then, and bytes on the network are what all this saves. Design and departures from the paper: `docs/design/load-shedding.md`.
+//! something else then, and bytes on the network are what all this saves. Design and departures from the paper: `docs/internals/load-shedding.md`.
 
 use std::collections::{BTreeSet, BinaryHeap};
 

@@ -1,4 +1,4 @@
-//! The wire format: varints, hellos and frames; `docs/spec/wire-format.md` is its specification.
+//! The wire format: varints, hellos and frames; `docs/reference/spec/wire-format.md` is its specification.
 //!
 //! Decoding never panics and never allocates more than its input justifies: every length is compared with a
 //! named bound and with the bytes that are there before anything is reserved. Trailing bytes are an error.

@@ -3,7 +3,7 @@
 //! Candidates are the markers of [`Modp`], which vectors find. Each gets a *rank*: the hash of the 32 bytes that start
 //! there. A level takes the candidates whose rank begins with so many zeros, a larger level asks for more of them, so
 //! that what ends a large chunk ends smaller ones too. How sizes are bounded, and what was rejected, is in
-//! `docs/design/chunks.md`.
+//! `docs/internals/chunks.md`.
 
 #[cfg(test)]
 mod naive;

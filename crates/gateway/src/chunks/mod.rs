@@ -1,7 +1,7 @@
 //! The chunk store of a gateway: one for all peers, behind bounded queues that no tunnel waits on.
 //!
 //! The store itself is [`oncewire_store`]; here it is opened, fed by links, watched and closed. The decisions stand in
-//! `docs/design/store-in-the-daemon.md`.
+//! `docs/internals/store-in-the-daemon.md`.
 
 mod clock;
 mod look;

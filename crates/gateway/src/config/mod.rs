@@ -1,6 +1,6 @@
 //! The configuration: as typed (`raw`), and as meant ([`Config`]).
 //!
-//! `docs/configuration.md` describes every key. Nothing is clamped or ignored in silence: what cannot be done as
+//! `docs/reference/configuration.md` describes every key. Nothing is clamped or ignored in silence: what cannot be done as
 //! written is an error with file, line, column and a way out, and all errors are reported at once.
 
 mod capture;
@@ -323,7 +323,7 @@ impl Mode {
 pub enum PeerChoice {
     /// The peer of this name.
     Named(String),
-    /// The best of the peers that front the destination; see `docs/design/peering.md`.
+    /// The best of the peers that front the destination; see `docs/internals/peering.md`.
     Auto,
 }
 

@@ -1,6 +1,6 @@
 //! The configuration as typed: one field per key, with its place in the file, before anything is made of it.
 //!
-//! `docs/configuration.md` has a paragraph for each key. Keys that a later version will have are not here, but in
+//! `docs/reference/configuration.md` has a paragraph for each key. Keys that a later version will have are not here, but in
 //! [`explain`](super::explain), which says so instead of calling them misspelt.
 
 use std::fmt;

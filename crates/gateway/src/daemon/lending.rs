@@ -1,5 +1,5 @@
 //! Memory that is planned for flows and not used goes to logs, and comes back; what logs do not use goes to flows that are
-//! busy. The decisions stand in `docs/design/log-sizes.md`.
+//! busy. The decisions stand in `docs/internals/log-sizes.md`.
 
 /// What a peer's flows have of the memory that logs share.
 #[derive(Clone, Copy, Debug)]

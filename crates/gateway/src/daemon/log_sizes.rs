@@ -1,5 +1,5 @@
 //! How much memory each log has: shared out anew every second by what logs save, and given back by those that nobody
-//! uses. The decisions stand in `docs/design/log-sizes.md`.
+//! uses. The decisions stand in `docs/internals/log-sizes.md`.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Another configuration for a running gateway; the decisions stand in `docs/design/lifecycle.md`.
+//! Another configuration for a running gateway; the decisions stand in `docs/internals/lifecycle.md`.
 
 use std::sync::{Arc, Weak};
 

@@ -1,7 +1,7 @@
 //! Finding the other gateways of a site: who holds the group's key says where it is, by multicast and to seeds.
 //!
 //! `note` is what crosses, `roster` what follows from it, `sockets` how it crosses. Whoever is found becomes a peer
-//! like one that is configured, which is the daemon's affair. `docs/design/neighbours.md` says why so.
+//! like one that is configured, which is the daemon's affair. `docs/internals/neighbours.md` says why so.
 
 pub mod note;
 pub mod roster;

@@ -1,4 +1,4 @@
-//! Who is there, as far as notes tell: a state machine without sockets. `docs/design/neighbours.md` says why so.
+//! Who is there, as far as notes tell: a state machine without sockets. `docs/internals/neighbours.md` says why so.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

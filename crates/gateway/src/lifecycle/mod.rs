@@ -1,5 +1,5 @@
 //! What a daemon owes the system that it runs on: it says when it is ready, is ended when it hangs, and gives up the
-//! privileges that it does not need. The decisions stand in `docs/design/lifecycle.md`.
+//! privileges that it does not need. The decisions stand in `docs/internals/lifecycle.md`.
 
 pub mod access;
 pub(crate) mod connects;

@@ -1,7 +1,7 @@
 //! Gateways of the same trust groups: what they ask of each other's chunk stores, and tell of their own.
 //!
 //! One task has the say ([`task`]); links and the store hand it what concerns it, and wait for nothing. What cannot be
-//! handed over counts as lost, which costs time only. `docs/design/neighbours.md` says who is what to whom.
+//! handed over counts as lost, which costs time only. `docs/internals/neighbours.md` says who is what to whom.
 
 mod pending;
 mod task;

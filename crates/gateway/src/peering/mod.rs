@@ -1,5 +1,5 @@
 //! Which peer a flow takes: by what the configuration and the peers say of networks, and by how the peers stand. The
-//! rules stand in `docs/design/peering.md`.
+//! rules stand in `docs/internals/peering.md`.
 
 mod health;
 mod table;

@@ -1,7 +1,7 @@
 //! The status as metrics in the OpenMetrics text form, which Prometheus reads.
 //!
 //! Labels are peer, direction, intercept, group, outcome, reason and result: sets that the configuration or this code
-//! bounds. Destinations, which applications choose, are summed over. `docs/json.md` has a row for each name.
+//! bounds. Destinations, which applications choose, are summed over. `docs/reference/json.md` has a row for each name.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! What a gateway tells of itself: `status`, `flows` and metrics, all from one snapshot.
 //!
-//! The JSON is a contract, described in `docs/json.md`: keys are added, never renamed or removed.
+//! The JSON is a contract, described in `docs/reference/json.md`: keys are added, never renamed or removed.
 
 mod cleared;
 mod destinations;

@@ -1,5 +1,5 @@
 //! One version apart: what an older or newer gateway says is understood, passed over or refused by the rule in
-//! `docs/spec/wire-format.md`.
+//! `docs/reference/spec/wire-format.md`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

@@ -65,7 +65,7 @@ Failed.
 2
 Wrong usage or configuration.
 .SH SEE ALSO
-docs/configuration.md on the configuration, docs/json.md on what \\fB\\-\\-json\\fR prints.
+docs/reference/configuration.md on the configuration, docs/reference/json.md on what \\fB\\-\\-json\\fR prints.
 ";
 
 #[cfg(test)]

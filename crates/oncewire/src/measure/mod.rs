@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Take the settings of this configuration's first peer, with a chunk store if store_disk is set
     #[arg(long, value_name = "CONFIG")]
     like: Option<PathBuf>,
-    /// Print one JSON object, as docs/json.md describes it
+    /// Print one JSON object, as docs/reference/json.md describes it
     #[arg(long)]
     json: bool,
     /// Files and folders, sent in this order; - is standard input

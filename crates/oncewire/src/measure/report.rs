@@ -11,7 +11,7 @@ use super::Setup;
 use super::content::Content;
 use crate::table::{Align, Table, bytes, percent_of, unknown};
 
-/// The object on standard output; its keys are a contract with scripts (docs/json.md).
+/// The object on standard output; its keys are a contract with scripts (docs/reference/json.md).
 #[derive(Serialize)]
 struct Json<'a> {
     config: &'a CodecSettings,

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// The most bytes of the files to train on, at least 64 KiB; they are kept in memory
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     sample: Size,
-    /// Print one JSON object, as docs/json.md describes it
+    /// Print one JSON object, as docs/reference/json.md describes it
     #[arg(long)]
     json: bool,
     /// The files, in this order; - is standard input

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::table::{bytes, percent_of};
 
-/// The object on standard output; its keys are a contract with scripts (docs/json.md).
+/// The object on standard output; its keys are a contract with scripts (docs/reference/json.md).
 #[derive(Serialize)]
 struct Json {
     period: u32,

@@ -3,7 +3,7 @@
 //! A block is cut at its markers; each chunk's hash is looked up among those of the log's chunks, and what is found
 //! becomes a copy. Behind it, the chunks that followed there are tried. Nobody compares bytes here: two chunks may
 //! share a hash, and only the digest that the block carries tells. Why it is so, and what was rejected, is in
-//! `docs/design/chunk-match.md`.
+//! `docs/internals/chunk-match.md`.
 //!
 //! Work is bounded by the block's length whatever it holds: a chunk has at least a quarter of the mean length, a
 //! lookup touches one line of the cache.

@@ -1,5 +1,5 @@
 //! The gateways of one site and group, seen from one of them: who is asked for which chunk, and who is given which
-//! [Wanax §3.3]; `docs/design/neighbours.md` says why so.
+//! [Wanax §3.3]; `docs/internals/neighbours.md` says why so.
 //!
 //! The state machine knows no disk and no link. The shell tells which neighbours' links are up, hands in what they
 //! send and what the codec wants read, and after each call carries out [`Neighbourhood::poll_output`].

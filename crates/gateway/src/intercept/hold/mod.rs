@@ -1,7 +1,7 @@
 //! Holds the first packet of a connection until the server has answered, so that a client's connect tells the truth.
 //!
 //! Rules mark and queue the SYN ([`super::rules`]), this reads it, connects onward, and lets it go with another mark,
-//! by which rules take it in or answer it. `docs/design/interception.md` has the reasons.
+//! by which rules take it in or answer it. `docs/internals/interception.md` has the reasons.
 
 mod places;
 mod queue;

@@ -1,5 +1,5 @@
 //! The rules that lead other hosts' and programs' connections to this gateway: one table of nftables, and one routing
-//! table. `docs/design/interception.md` says why they look as they do.
+//! table. `docs/internals/interception.md` says why they look as they do.
 //!
 //! What takes new connections in holds only while the gateway says that it is alive. Once it is killed or hangs,
 //! traffic flows as if it were not there.

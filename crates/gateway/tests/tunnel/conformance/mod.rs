@@ -2,7 +2,7 @@
 //!
 //! Each scenario is one script for both ends. It is run on direct connections and on every way through gateways at once,
 //! and what the two ends saw must be the same, or be the difference that is written beside it. The table in
-//! `docs/conformance.md` is what this prints; `ONCEWIRE_UPDATE=1` writes it there.
+//! `docs/reference/conformance.md` is what this prints; `ONCEWIRE_UPDATE=1` writes it there.
 
 mod deployment;
 mod gone;
@@ -315,14 +315,17 @@ fn applications_see_through_a_gateway_without_a_peer_what_they_see_direct() {
 
 /// Compares the table with the one in the documentation, or writes it there.
 fn check_docs(table: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/conformance.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(START).unwrap();
     let (written, after) = rest.split_once(END).unwrap();
     if std::env::var_os("ONCEWIRE_UPDATE").is_some() {
         std::fs::write(path, format!("{before}{START}{table}{END}{after}")).unwrap();
     } else {
-        assert_eq!(written, table, "docs/conformance.md is out of date: run with ONCEWIRE_UPDATE=1");
+        assert_eq!(
+            written, table,
+            "docs/reference/conformance.md is out of date: run with ONCEWIRE_UPDATE=1"
+        );
     }
 }
 

@@ -33,4 +33,4 @@ fn recipe(heading: &str) -> &'static str {
     block.split_once("```").unwrap().0
 }
 
-const MANUAL: &str = include_str!("../../../../../docs/install.md");
+const MANUAL: &str = include_str!("../../../../../docs/using/install.md");
