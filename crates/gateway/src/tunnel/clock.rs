@@ -1,4 +1,4 @@
-//! The one place where the machine's clock becomes the cores' time.
+//! The bridge from the machine's clock to the cores' time.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use oncewire_codec::Now;
 
-/// A clock that starts at zero when it is made.
+/// A clock starting at zero on its creation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: Instant,
@@ -22,8 +22,8 @@ impl Clock {
         self.origin.elapsed()
     }
 
-    /// Says when it will be `at`, never less than a millisecond from now: a timer that fires at once forever would
-    /// take a processor.
+    /// Converts `at`, clamped to at least a millisecond from now: a timer firing at once forever would take a
+    /// CPU core.
     pub(crate) fn instant(&self, at: Now) -> Instant {
         let soonest = Instant::now() + Duration::from_millis(1);
         // A deadline too far to represent is as good as a year.

@@ -1,4 +1,4 @@
-//! Counts what crosses a tunnel's sockets, TLS included.
+//! Byte counters on a tunnel's sockets, TLS included.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -25,7 +25,7 @@ impl WireCounter {
     }
 }
 
-/// A byte stream that counts what passes.
+/// A byte stream with counters.
 #[derive(Debug)]
 pub(crate) struct Counting<S> {
     inner: S,
@@ -42,7 +42,7 @@ impl<S> Counting<S> {
         &self.inner
     }
 
-    /// Moves what was counted so far, and all that follows, to another counter: the peer's, once it is known.
+    /// Moves the bytes counted so far, and all later ones, to another counter: the peer's, once it is known.
     pub(crate) fn count_for(&mut self, counter: &Arc<WireCounter>) {
         counter.received.fetch_add(self.counter.received(), Relaxed);
         counter.sent.fetch_add(self.counter.sent(), Relaxed);

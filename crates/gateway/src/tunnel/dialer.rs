@@ -56,10 +56,10 @@ struct Dialler {
 }
 
 impl Dialler {
-    /// Takes a dial off the count; none if it panicked, which is a failure like any other.
+    /// Takes a dial off the count; none if it panicked (a failure like any other).
     fn ended(&mut self, ended: Result<Dialled, JoinError>) -> Option<Result<Joined<TlsTcp>, DialError>> {
         let Ok((role, result)) = ended else {
-            // It is not known which role it had.
+            // Its role is unknown.
             self.in_progress = [0; 3];
             self.pace.failed(false);
             return None;
@@ -109,10 +109,10 @@ async fn dial(
 struct Pace {
     failures: u32,
     retry_at: Option<Instant>,
-    /// What came last is a lane that joined. It may end at once: a peer that refuses it may only do so after the hellos.
+    /// The last outcome is a joined lane. It may end at once: a peer can refuse it only after the hellos.
     is_joined: bool,
     last_reason: String,
-    /// One that was found is about to find us, and refuses us only until then.
+    /// A discovered peer is about to discover us, and refuses us only until then.
     is_found: bool,
 }
 
@@ -141,7 +141,8 @@ impl Pace {
 
     fn failed(&mut self, refused: bool) {
         self.is_joined = false;
-        // What was under way when the first failed has failed with it; one cut of a busy link is one failure.
+        // Dials in progress at the first failure belong to the same failure: one cut of a busy link counts
+        // once.
         if self.retry_at.is_some() && !refused {
             return;
         }
@@ -168,13 +169,13 @@ impl Pace {
     }
 }
 
-/// Spreads attempts by a quarter either way, so that many gateways do not knock in step.
+/// Spreads attempts by a quarter either way, to keep many gateways out of step.
 fn jittered(wait: Duration) -> Duration {
     let spread = (random() % 513) as u32;
     wait * (768 + spread) / 1024
 }
 
-/// Draws from the operating system; a failure there costs only uniqueness, which the link checks.
+/// Draws from the operating system; a failure costs only uniqueness, and the link checks that.
 pub(crate) fn random() -> u64 {
     getrandom::u64().unwrap_or_default()
 }
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dials_that_fail_together_are_one_failure() {
+    fn concurrent_dial_failures_count_once() {
         let mut pace = Pace::default();
         for _ in 0..MAX_DIALS {
             pace.failed(false);
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dial_that_panics_is_waited_for_like_a_failure() {
+    async fn panicked_dial_backs_off_like_a_failure() {
         let mut dialler = Dialler { dials: JoinSet::new(), in_progress: [1; 3], pace: Pace::default() };
         let is_bad = std::env::args().count() > 0;
         dialler.dials.spawn(async move {
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_end_right_after_they_join_are_dialled_ever_more_seldom() {
+    fn short_lived_lanes_back_off() {
         let mut pace = Pace::default();
         let mut retry_at = None;
         for failures in 1..=10 {
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn once_a_lane_has_lived_on_the_next_is_dialled_at_once() {
+    fn stable_lane_resets_the_backoff() {
         let mut pace = Pace::default();
         pace.failed(false);
         pace.failed(true);
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_lengthens_a_wait_that_has_begun() {
+    fn refusal_lengthens_a_running_wait() {
         let mut pace = Pace::default();
         pace.failed(false);
         pace.failed(true);

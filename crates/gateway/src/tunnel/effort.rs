@@ -14,9 +14,9 @@ use oncewire_link::Effort;
 
 use super::clock::Clock;
 
-/// Adds up the time in which lanes have something to send, and wait for their sockets.
+/// Adds up the time during which all lanes with data to send wait for their sockets.
 pub(super) struct EffortMeter {
-    /// A meter that nobody reads asks no clock.
+    /// An unread meter asks no clock.
     enabled: bool,
     clock: Clock,
     tally: Mutex<Tally>,
@@ -36,7 +36,7 @@ struct Tally {
     idle_permille: u32,
 }
 
-/// What all processors did since the machine was started, in ticks of its clock.
+/// CPU time of the whole machine since boot, in clock ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Processors {
     idle: u64,
@@ -47,7 +47,7 @@ impl Processors {
     /// Reads the first line of `/proc/stat`.
     fn read(stat: &str) -> Option<Self> {
         let numbers = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
-        // Behind these eight stands what guests took, which is part of the first two.
+        // The fields behind these eight are guest time, already part of the first two.
         let ticks: Vec<u64> = numbers.take(8).map_while(|number| number.parse().ok()).collect();
         let (idle, waiting) = (*ticks.get(3)?, *ticks.get(4)?);
         Some(Self {
@@ -57,7 +57,7 @@ impl Processors {
     }
 }
 
-/// What a lane does.
+/// A lane's activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     /// There is nothing to send.
@@ -78,7 +78,7 @@ impl EffortMeter {
         self.busy.notified().await;
     }
 
-    /// Takes what was done since the last call if that is a while ago.
+    /// Takes the effort since the last call if that is a while ago.
     pub(super) fn take_due(&self) -> Option<Effort> {
         let mut tally = self.tally.lock();
         let now = self.clock.now();
@@ -93,10 +93,10 @@ impl EffortMeter {
         }
     }
 
-    /// Returns what was done since the last call.
+    /// Returns the effort since the last call.
     pub(super) fn take(&self) -> Effort {
         let mut tally = self.tally.lock();
-        // Under the lock, so that it is not before what others have added up.
+        // Under the lock: the time must not lie behind the one added up by others.
         tally.take(self.clock.now())
     }
 }
@@ -116,7 +116,7 @@ impl Tally {
         }
     }
 
-    /// A lane does something else from now on; returns whether it is the first that does anything.
+    /// Changes a lane's activity; returns whether it is the first active lane.
     fn turn(&mut self, before: Doing, doing: Doing, now: Now) -> bool {
         self.add_up(now);
         let was_idle = self.working + self.blocked == 0;
@@ -148,7 +148,7 @@ impl Tally {
     }
 }
 
-/// One lane's part of a meter; a lane that is gone does nothing.
+/// One lane's part of a meter; a closed lane is idle.
 pub(crate) struct LaneEffort {
     meter: Arc<EffortMeter>,
     /// Changed under the meter's lock only.
@@ -165,7 +165,7 @@ impl LaneEffort {
         self.turn_to(Doing::Work);
     }
 
-    /// The lane was told that there is something to send; one that waits for its socket goes on waiting.
+    /// Notes data to send; a lane waiting for its socket goes on waiting.
     pub(super) fn wake(&self) {
         if *self.doing.lock() == Doing::Nothing {
             self.turn_to(Doing::Work);
@@ -177,13 +177,13 @@ impl LaneEffort {
         self.turn_to(Doing::Nothing);
     }
 
-    /// Writes to the lane's socket; while that cannot go on, the lane waits.
+    /// Writes to the lane's socket; the lane counts as waiting while the write is blocked.
     pub(super) async fn write<F: Future>(&self, write: F) -> F::Output {
         let mut write = pin!(write);
         poll_fn(|context| {
             self.turn_to(Doing::Work);
             let poll = write.as_mut().poll(context);
-            // A task that has used up its turn gives way to others, and is not waiting for its socket.
+            // A task out of budget yields to others; it is not waiting for its socket.
             if poll.is_pending() && has_budget_remaining() {
                 self.turn_to(Doing::Wait);
             }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_waits_only_while_every_lane_with_something_to_send_does() {
+    fn link_waits_only_while_every_busy_lane_waits() {
         let at = Duration::from_millis;
         let mut tally = Tally::default();
         assert!(tally.turn(Doing::Nothing, Doing::Work, at(10)));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_goes_on_at_once_is_work_and_one_that_stops_is_waiting() {
+    async fn instant_write_is_work_and_blocked_write_is_waiting() {
         let lane = LaneEffort::new(&meter(true));
         let (go_on, stopped) = oneshot::channel::<()>();
         {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_gives_way_to_other_tasks_is_work() {
+    async fn write_yielding_to_other_tasks_is_work() {
         let lane = LaneEffort::new(&meter(true));
         let used_up = poll_fn(|context| {
             while has_budget_remaining() {
@@ -286,14 +286,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_work_is_told_even_if_it_came_before() {
+    async fn waiter_hears_of_earlier_work() {
         let meter = meter(true);
         LaneEffort::new(&meter).wake();
         meter.busy().await;
     }
 
     #[test]
-    fn a_lane_that_is_gone_does_nothing() {
+    fn closed_lane_is_idle() {
         let meter = meter(true);
         let lane = LaneEffort::new(&meter);
         lane.work();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_that_is_not_enabled_counts_nothing() {
+    fn disabled_meter_counts_nothing() {
         let meter = meter(false);
         let lane = LaneEffort::new(&meter);
         lane.work();

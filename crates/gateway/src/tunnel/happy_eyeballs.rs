@@ -1,4 +1,4 @@
-//! Connects to names that have several addresses, of which some may not answer, or answer as somebody else.
+//! Connecting to names with several addresses, some silent or wrong.
 
 use std::future::ready;
 use std::io;
@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::sockets;
 
-/// Tries addresses in order, each once the one before has failed or been silent for a moment, and returns the first
-/// connection [RFC 8305 §5]: one address that does not answer must not cost a name two minutes.
+/// Tries addresses in order, each once the one before has failed or been silent for a moment, and returns the
+/// first connection [RFC 8305 §5]: one silent address must not cost a name two minutes.
 ///
 /// Dropping it gives up.
 ///
@@ -45,7 +45,7 @@ where
 pub(super) struct Delays {
     /// How long the first address has to connect. Default 250 ms.
     pub(super) first: Duration,
-    /// How long an address that connected has to prove to be the right one. Default 0.
+    /// Time for a connected address to prove its identity. Default 0.
     pub(super) proof: Duration,
 }
 
@@ -55,20 +55,21 @@ impl Default for Delays {
     }
 }
 
-/// What the first address gave that proved to be the right one.
+/// Result of the first address with a proved identity.
 #[derive(Debug)]
 pub(super) struct Welcomed<T, E> {
     pub(super) address: SocketAddr,
     pub(super) result: T,
-    /// What failed before, by address.
+    /// Earlier failures, by address.
     pub(super) failures: Vec<(SocketAddr, E)>,
 }
 
-/// As [`first_to_answer`], but an address has answered only once `welcome` makes something of its connection: until
-/// then others are still tried, and what was begun goes on beside them. Both have limits of their own.
+/// As [`first_to_answer`], but an address has answered only once `welcome` succeeds on its connection: until
+/// then other addresses are still tried, and attempts already begun go on beside them. Both steps have limits
+/// of their own.
 ///
 /// # Errors
-/// What failed at each address, in the order in which it did.
+/// The failure of each address, in order of time.
 pub(super) async fn first_to_welcome<S, T, E, C, W>(
     addresses: Vec<SocketAddr>,
     delays: Delays,
@@ -84,7 +85,7 @@ where
 {
     let mut untried = addresses.into_iter();
     let (mut under_way, mut failures) = (JoinSet::new(), Vec::new());
-    // When an address connected last that has not failed since.
+    // Time of the last connection not yet failed.
     let connected = Arc::new(Mutex::new(None));
     let mut delay = delays.first;
     loop {
@@ -108,7 +109,7 @@ where
                     None => return Err(failures),
                     Some(Ok((address, Ok(result)))) => return Ok(Welcomed { address, result, failures }),
                     Some(failed) => {
-                        // An attempt that panicked was reported.
+                        // A panicked attempt was reported already.
                         failures.extend(failed.ok().and_then(|(address, tried)| Some((address, tried.err()?))));
                         *connected.lock() = None;
                         break;
@@ -136,7 +137,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A listener whose queue is full, so that it answers no connection; both must be kept for that.
+    /// A listener with a full queue: it answers no connection while both values are kept.
     pub(in crate::tunnel) async fn silent() -> (TcpListener, TcpStream) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -146,7 +147,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn the_address_that_answers_wins_over_those_that_do_not() {
+    async fn answering_address_wins_over_silent_ones() {
         let (silent, _filler) = silent().await;
         let answers = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -164,13 +165,13 @@ pub(super) mod tests {
         if let SocketAddr::V4(address) = address { address.ip().octets()[3] } else { 0 }
     }
 
-    /// What an address does: the milliseconds after which it connects (none: never), and after which it then proves to be
-    /// the right one (none: never; an error: it is not).
+    /// An address's behaviour: milliseconds until it connects (none: never), then until it proves its
+    /// identity (none: never; an error: wrong identity).
     type Does = (Option<u64>, Option<Result<u64, u64>>);
 
     const PROOF: Delays = Delays { first: ATTEMPT_DELAY, proof: Duration::from_secs(3) };
 
-    /// Tries addresses that do this. Returns which proved to be the right one, and which were tried when.
+    /// Tries addresses with these behaviours. Returns the proved one, and the tried ones with their times.
     async fn try_each(delays: Delays, each: &'static [Does]) -> (Result<u8, Vec<u8>>, Vec<(u8, u64)>) {
         let (tried, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
         let of = |address| each[usize::from(last_of(address)) - 1];
@@ -211,25 +212,25 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_connects_and_is_somebody_else_is_passed_over_at_once() {
+    async fn wrong_identity_is_passed_over_at_once() {
         let (ended, tried) = try_each(PROOF, &[(Some(10), Some(Err(20))), (Some(10), Some(Ok(20)))]).await;
         assert_eq!((ended, tried), (Ok(2), vec![(1, 0), (2, 30)]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_connects_and_says_nothing_is_passed_over_in_time() {
+    async fn silent_connection_is_passed_over_in_time() {
         let (ended, tried) = try_each(PROOF, &[(Some(10), None), (Some(10), Some(Ok(20)))]).await;
         assert_eq!((ended, tried), (Ok(2), vec![(1, 0), (2, 3_010)]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_takes_its_time_is_still_waited_for() {
+    async fn slow_address_is_still_awaited() {
         let (ended, tried) = try_each(PROOF, &[(Some(2_000), Some(Ok(4_000))), (Some(10), None)]).await;
         assert_eq!((ended, tried), (Ok(1), vec![(1, 0), (2, 250)]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_proves_itself_leaves_the_others_untried() {
+    async fn proved_address_leaves_the_others_untried() {
         let delays = Delays { first: Duration::from_secs(2), ..PROOF };
         let (ended, tried) = try_each(delays, &[(Some(1_000), Some(Ok(2_000))), (Some(10), None)]).await;
         assert_eq!((ended, tried), (Ok(1), vec![(1, 0)]));

@@ -1,4 +1,4 @@
-//! The port where peers reach us: everybody may knock, few are let in, and each refusal is counted.
+//! The tunnel port: open to all, few admitted, each refusal counted.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::lifecycle::limits;
 use crate::sockets::{self, LaneOptions};
 use crate::telemetry::{LinkState, Refusal};
 
-/// Who is let in, and how.
+/// Admitted peers and the terms of their admission.
 pub(crate) struct Guests {
     pub(crate) tls: Arc<ServerConfig>,
     pub(crate) pinned: Arc<PinnedKeys>,
@@ -34,7 +34,7 @@ pub(crate) struct Guests {
 
 /// One listening tunnel port.
 pub(crate) struct TunnelPort {
-    /// Where it listens.
+    /// Listening address.
     pub(crate) address: SocketAddr,
     closed: Notify,
     listener: Weak<TcpListener>,
@@ -45,20 +45,20 @@ impl TunnelPort {
         Arc::new(Self { address, closed: Notify::new(), listener: Arc::downgrade(listener) })
     }
 
-    /// Returns what listens, as long as it does.
+    /// Returns the listening socket while it is open.
     pub(crate) fn listener(&self) -> Option<Arc<TcpListener>> {
         self.listener.upgrade()
     }
 
-    /// Stops listening; lanes that came in go on.
+    /// Stops listening; accepted lanes go on.
     pub(crate) fn close(&self) {
         self.closed.notify_one();
     }
 }
 
-/// What the accept loops of all tunnel ports share.
+/// State shared by the accept loops of all tunnel ports.
 pub(crate) struct TunnelDoor {
-    /// Exchanged by a reload; a handshake that has begun ends as it began.
+    /// Exchanged by a reload; a running handshake ends as it began.
     guests: watch::Sender<Arc<Guests>>,
     tasks: Arc<Tasks>,
     pending: Mutex<Pending>,
@@ -82,7 +82,7 @@ impl TunnelDoor {
         self.pending.lock().len()
     }
 
-    /// Lets in others from now on. Who comes to a peer that has ended waits for the next guests.
+    /// Replaces the admitted peers. A handshake with an ended peer waits for the next guests.
     pub(crate) fn set_guests(&self, guests: Guests) {
         self.guests.send_replace(Arc::new(guests));
     }
@@ -118,7 +118,7 @@ impl TunnelDoor {
     fn take_in(self: &Arc<Self>, tcp: TcpStream, source: SocketAddr, place: SocketAddr) {
         if !limits::leaves_reserve(&tcp) {
             self.ledger.shortage.tell(place, "lanes are refused", &limits::reserve_reached());
-            // One stranger makes room for one who may be a peer.
+            // One stranger makes room for a possible peer.
             if !self.evict_one() {
                 self.ledger.refusals.count(Refusal::TooMany);
                 return;
@@ -133,7 +133,7 @@ impl TunnelDoor {
         self.tasks.spawn(async move {
             let shaken = tokio::select! {
                 shaken = tokio::time::timeout(HANDSHAKE_LIMIT, door.shake_hands(tcp, source, heard)) => shaken,
-                // Whoever evicted it has counted it.
+                // The evictor has counted it.
                 _ = evicted_later => return,
             };
             door.pending.lock().done(id);
@@ -155,7 +155,7 @@ impl TunnelDoor {
         heard: Arc<WireCounter>,
     ) -> Option<(Arc<Peer>, Joined<TlsTcp>)> {
         let guests = Arc::clone(&self.guests.borrow());
-        // Who knocks is not known yet, and with it how its lanes are to be.
+        // The peer is not known yet, nor are its lane options.
         sockets::prepare_lane(&tcp, &LaneOptions::unknown());
         let (mut stream, key) = match tls_tcp::accept(tcp, heard, &guests.tls).await {
             Ok(accepted) => accepted,
@@ -187,7 +187,7 @@ impl TunnelDoor {
         }
     }
 
-    /// Returns the peer that has the key; where a reload has ended its link, the one that takes its place.
+    /// Returns the peer with this key; after a reload ended its link, its successor.
     async fn peer_of(&self, key: PublicKey) -> Option<Arc<Peer>> {
         let mut guests = self.guests.subscribe();
         let is_clear = |guests: &Arc<Guests>| guests.peers.get(&key).is_none_or(|peer| !peer.has_ended());

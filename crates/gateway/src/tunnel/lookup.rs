@@ -1,7 +1,7 @@
-//! Looks names of hosts up, no more of them at once than leave threads to others.
+//! Name resolution on a bounded number of threads.
 //!
-//! The system's resolver takes a thread until it answers, and does so late for a zone whose servers are silent, whoever
-//! has given up meanwhile. So equal look-ups are one, and those of one zone leave places to others.
+//! The system's resolver holds a thread until it answers, and answers late for a zone with silent servers,
+//! even after everybody gave up. So equal look-ups are shared, and each zone leaves places to others.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +17,7 @@ use crate::lifecycle::limits::Shortage;
 use crate::lifecycle::threads;
 use crate::scope::{self, Scoped};
 
-/// The look-ups that one peer may have under way.
+/// One peer's look-ups in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookups {
     places: Arc<Semaphore>,
@@ -27,18 +27,18 @@ pub(crate) struct Lookups {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The look-ups that somebody waits for, or that the system does, by name.
+    /// Look-ups with waiters or in the system's hands, by name.
     under_way: HashMap<String, Arc<Answer>>,
-    /// The places of zones that have look-ups.
+    /// Semaphores of zones with look-ups.
     zones: HashMap<String, Weak<Semaphore>>,
 }
 
-/// What the system says of a name, once it has.
+/// The system's answer for a name, once there.
 type Answer = watch::Sender<Option<Found>>;
 
 type Found = Result<Vec<SocketAddr>, OpenFailure>;
 
-/// A look-up in the table; dropped, it leaves it, and those who wait are told that there is no answer.
+/// A look-up's entry in the table; on drop it leaves the table, and its waiters get no answer.
 struct Entry {
     table: Arc<Mutex<Table>>,
     name: String,
@@ -46,7 +46,7 @@ struct Entry {
     answer: Arc<Answer>,
 }
 
-/// The places that a look-up has until it ends.
+/// Permits held by a look-up until it ends.
 type Places = (OwnedSemaphorePermit, OwnedSemaphorePermit, tokio::sync::SemaphorePermit<'static>);
 
 impl Default for Lookups {
@@ -58,7 +58,7 @@ impl Default for Lookups {
 /// Looks up a host with its port, on a thread of its own unless it is an address.
 ///
 /// # Errors
-/// What the system says of the name, or that there is no thread and what to do about it.
+/// The system's answer for the name, or a lack of threads with its remedy.
 pub(crate) async fn lookup(host: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse() {
         return Ok(vec![address]);
@@ -71,11 +71,11 @@ pub(crate) async fn lookup(host: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 impl Lookups {
-    /// Returns the first few addresses of a name. Dropping it gives up; a look-up that has begun keeps its place until
-    /// it ends.
+    /// Returns the first few addresses of a name. Dropping it gives up; a running look-up keeps its place
+    /// until it ends.
     ///
     /// # Errors
-    /// If the name has none, as far as the system knows.
+    /// If the name has none, to the system's knowledge.
     pub(super) async fn addresses(&self, name: &str, port: u16) -> Found {
         if let Ok(ip) = name.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
@@ -100,13 +100,13 @@ impl Lookups {
         Ok(addresses)
     }
 
-    /// Takes all places, so that a look-up waits.
+    /// Takes all places: a look-up then waits.
     #[cfg(test)]
     pub(super) fn take_all(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.places).try_acquire_many_owned(OF_ONE as u32).unwrap()
     }
 
-    /// Waits for the look-up of this name that is under way, or for a new one.
+    /// Waits for a running look-up of this name, or starts one.
     async fn share(&self, name: &str, lookup: impl Future<Output = Found> + Send + 'static) -> Found {
         let mut answer = self.join(name, lookup);
         let found = answer.wait_for(Option::is_some).await;
@@ -148,7 +148,7 @@ impl Table {
 }
 
 impl Entry {
-    /// Looks up once there is a place for it, unless nobody waits for that.
+    /// Looks up once a place is free, unless nobody is waiting.
     async fn run(self, own: Arc<Semaphore>, lookup: impl Future<Output = Found>) {
         let Some(_places) = self.places(own).await else { return };
         let found = lookup.await;
@@ -162,7 +162,7 @@ impl Entry {
     async fn places(&self, own: Arc<Semaphore>) -> Option<Places> {
         let zone = self.zone.clone()?;
         let mut places = std::pin::pin!(async {
-            // The zone's first: a look-up that waits for it takes no place from others.
+            // The zone's permit first: a look-up waiting for it takes no place from others.
             Some((
                 zone.acquire_owned().await.ok()?,
                 own.acquire_owned().await.ok()?,
@@ -199,7 +199,7 @@ impl Drop for Entry {
     }
 }
 
-/// Returns what names have in common that the same servers are likely to answer for: two labels, or three behind a
+/// Returns the part of a name likely shared by names on the same servers: two labels, or three behind a
 /// registry like `co.uk` and `com.au`.
 fn zone_of(name: &str) -> &str {
     let bare = name.trim_end_matches('.');
@@ -211,7 +211,7 @@ fn zone_of(name: &str) -> &str {
     start.and_then(|dot| name.get(dot + 1..)).unwrap_or(name)
 }
 
-/// The name of threads that look names up.
+/// Name of the resolver threads.
 const THREAD: &str = "oncewire-name";
 
 const OF_ONE: usize = 64;
@@ -219,7 +219,7 @@ const OF_ONE: usize = 64;
 /// Places of a peer for names of one zone.
 const OF_ZONE: usize = 16;
 
-/// Labels behind which registries of countries let zones begin.
+/// Second-level labels of country registries; zones begin one label further left.
 const REGISTRIES: [&str; 10] = ["ac", "co", "com", "edu", "go", "gov", "ne", "net", "or", "org"];
 
 /// Threads for names of all peers.
@@ -242,7 +242,7 @@ mod tests {
         (answer, async { answered.await.unwrap_or(Err(OpenFailure::Other)) })
     }
 
-    /// Lets everything run that can.
+    /// Lets all ready tasks run.
     async fn settle() {
         for _ in 0..100 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The far side of a flow: connects onward for a peer, where that peer may go.
+//! The far side of a flow: policy and connection onward.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -25,14 +25,14 @@ use crate::lifecycle::connects::ConnectShortage;
 use crate::sockets;
 use crate::telemetry::Refusal;
 
-/// What may be reached through this gateway: by a peer, or by its own clients when it connects for them.
+/// Destinations allowed through this gateway: for a peer, or for its own clients when it connects for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Onward {
     pub(crate) access: Access,
     pub(crate) own: OwnSockets,
-    /// What this side's rules say: how what it sends is coded. Of the flow they can only say that it is not.
+    /// This side's rules: coding of the sent direction. Of the whole flow they can only forbid coding.
     pub(crate) policies: Policies,
-    /// The networks of the clients in whose name connections are made for a peer that asks for it.
+    /// Client networks; a peer may ask for connections from addresses within.
     pub(crate) sources: Vec<Network>,
     /// After how long a silence applications here are probed, if ever.
     pub(crate) keepalive: Option<Duration>,
@@ -42,15 +42,15 @@ pub(crate) struct Onward {
     pub(crate) log: Arc<Seldom>,
 }
 
-/// What is known of this gateway's own sockets: where they listen, which no peer reaches by way of it, and whether
-/// those that reach out are to carry a mark that tells them from clients'.
+/// This gateway's own sockets: their listening addresses, closed to peers, and whether outgoing connections
+/// carry a mark to tell them from clients'.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnSockets {
     listening: Arc<RwLock<Vec<SocketAddr>>>,
     marked: Arc<AtomicBool>,
 }
 
-/// Addresses of our own that may yet come to nothing: dropped, it has them forgotten.
+/// Own addresses on trial; dropping the claim removes them.
 pub(crate) struct Claim {
     own: OwnSockets,
     addresses: Vec<SocketAddr>,
@@ -74,13 +74,13 @@ impl OwnSockets {
         self.listening.write().push(address);
     }
 
-    /// Adds addresses that are kept only if all else goes well.
+    /// Adds addresses, to be kept only on later success.
     pub(crate) fn claim(&self, addresses: Vec<SocketAddr>) -> Claim {
         addresses.iter().for_each(|address| self.add(*address));
         Claim { own: self.clone(), addresses }
     }
 
-    /// Says whether connections that are made now carry the mark.
+    /// Whether new connections carry the mark.
     pub(crate) fn are_marked(&self) -> bool {
         self.marked.load(Relaxed)
     }
@@ -90,7 +90,7 @@ impl OwnSockets {
         self.marked.store(marked, Relaxed);
     }
 
-    /// Forgets an address that is no longer listened on.
+    /// Removes an address after its listener closed.
     pub(crate) fn remove(&self, address: SocketAddr) {
         let mut own = self.listening.write();
         if let Some(at) = own.iter().position(|known| *known == address) {
@@ -109,13 +109,14 @@ impl OwnSockets {
     }
 }
 
-/// Says whether an address is one of this machine; if that cannot be found out, it counts as one. Nothing is sent.
+/// Whether an address belongs to this machine; on failure to find out, it counts as own. Nothing is sent.
 ///
-/// Where `ip_nonlocal_bind` is 1 every address can be bound, but there is no way from one that is another's (IPv4), and the
-/// way to one of our own begins there (IPv6, RFC 6724 §5, rule 1; IPv4 may begin at another of the same network).
+/// With `ip_nonlocal_bind` at 1 every address can be bound, but no route begins at another machine's address
+/// (IPv4), and the route to an own address begins there (IPv6, RFC 6724 §5, rule 1; IPv4 may begin at another
+/// of the same network).
 pub(crate) fn is_of_this_machine(mut address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
-    // What remains of an IPv6 address is its scope, without which a link-local one cannot be bound.
+    // An IPv6 address keeps its scope: a link-local one cannot be bound without.
     address.set_ip(ip);
     let way_from = |from: SocketAddr| {
         let socket = UdpSocket::bind(from)?;
@@ -132,15 +133,15 @@ pub(crate) fn is_of_this_machine(mut address: SocketAddr) -> bool {
     ip.is_loopback() || begins_there(itself) && (ip.is_ipv4() || begins_there(anywhere))
 }
 
-/// Says whether an error says that an address cannot be bound, or cannot be where a way begins.
+/// Whether an error means an unbindable address, or an address without a route from it.
 fn is_of_another(error: &io::Error) -> bool {
     let kinds =
         [io::ErrorKind::AddrNotAvailable, io::ErrorKind::NetworkUnreachable, io::ErrorKind::HostUnreachable];
-    // Which some kernels say of the latter.
+    // Some kernels report the latter so.
     kinds.contains(&error.kind()) || Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
-/// Connects a flow that the peer opened, answers it, and carries it.
+/// Connects a flow opened by the peer, answers it, and carries it.
 pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
     let onward = peer.onward();
     let connected = match client(&peer, &onward, &open) {
@@ -153,7 +154,7 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
                 }
                 connected
             }
-            // Who gave up over there is not connected here for nobody.
+            // A flow given up by the far side needs no connection.
             () = flow.over() => return,
         },
     };
@@ -177,10 +178,10 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
     }
 }
 
-/// Returns in whose name the peer wants to connect, if in another's than ours.
+/// Returns the client address for the peer's connection, if not our own.
 ///
 /// # Errors
-/// If it may not.
+/// If it may not use it.
 fn client(peer: &Peer, onward: &Onward, open: &OpenRequest) -> Result<Option<SocketAddr>, OpenFailure> {
     let Some(client) = open.source.filter(|_| open.as_client) else { return Ok(None) };
     if onward.sources.iter().any(|network| network.contains(client.ip())) {
@@ -193,13 +194,13 @@ fn client(peer: &Peer, onward: &Onward, open: &OpenRequest) -> Result<Option<Soc
     Err(OpenFailure::NotAllowed)
 }
 
-/// Connects to a destination for as long as the system tries, which is as long as the application's own system would
-/// have tried; where too many wait, for ten seconds. From the address of a `client` where there is one.
+/// Connects to a destination with the system's own patience, the same as in the application's system; with
+/// too many waiting, for ten seconds. Uses the address of a `client` if there is one.
 ///
 /// Dropping it gives up.
 ///
 /// # Errors
-/// In the terms that the far side understands; of several addresses, the first failure.
+/// In the far side's terms; of several addresses, the first failure.
 pub(crate) async fn connect(
     destination: &Destination,
     onward: &Onward,
@@ -222,7 +223,7 @@ pub(crate) async fn connect(
     Ok(stream)
 }
 
-/// Connects to the first of the addresses that answers, of those that may be reached.
+/// Connects to the first permitted address to answer.
 async fn reach(
     addresses: Vec<SocketAddr>,
     onward: &Onward,
@@ -250,16 +251,17 @@ async fn reach(
     first_to_answer(addresses, attempt).await.map_err(|error| failure_of(&error))
 }
 
-/// Says whether a client may have sent what comes to an address: to loopback comes only what was sent there.
+/// Whether a connection from a client may arrive at an address: loopback receives only what was sent to
+/// loopback.
 fn begins_at(client: SocketAddr, address: SocketAddr) -> bool {
     let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
     !is_loopback(address) || is_loopback(client)
 }
 
-/// How many connects may wait for as long as the system lets them.
+/// Budget of connects with the system's own timeout.
 ///
-/// Flows are bounded anyway; but somebody behind a peer who tries addresses that do not answer, one after the other,
-/// would otherwise have a peer's flows all wait for two minutes.
+/// Flows are bounded anyway; but a scan of silent addresses behind one peer would otherwise leave all of its
+/// flows waiting for two minutes.
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     places: Arc<Semaphore>,
@@ -334,9 +336,9 @@ mod tests {
         assert!(permits(&here, "127.0.0.2:7411".parse().unwrap()));
     }
 
-    /// Holds whatever `ip_nonlocal_bind` is.
+    /// Holds for both values of `ip_nonlocal_bind`.
     #[test]
-    fn a_port_on_all_addresses_is_ours_at_those_of_this_machine_alone() {
+    fn wildcard_port_is_ours_only_at_local_addresses() {
         let everywhere = onward("[::]:7400");
         for (address, permitted) in [
             ("127.0.0.1:7400", false),
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_to_be_listened_on_is_ours_and_no_longer_if_it_comes_to_nothing() {
+    fn dropped_claim_releases_its_addresses() {
         let onward = onward("127.0.0.1:7400");
         let own = |port| !permits(&onward, format!("127.0.0.1:{port}").parse().unwrap());
         let claim = |port: u16| onward.own.claim(vec![SocketAddr::from(([127, 0, 0, 1], port))]);
@@ -409,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_too_many_connects_wait_the_next_is_given_up_early() {
+    async fn connect_beyond_the_budget_is_given_up_early() {
         let (silent, _filler) = silent().await;
         let destination = silent.local_addr().unwrap().into();
         let without = Duration::from_millis(1);

@@ -1,9 +1,9 @@
-//! One peer: its link's state machine behind a lock, and who waits for what of it.
+//! One peer: its link's state machine behind a lock, and its waiters.
 //!
-//! Every mutation goes through [`Peer::with`], which drains the link's events under the same lock and carries out
-//! what cannot wait, so no wake-up is lost between a look and a wait. What is asked of a peer stands in the modules by
-//! subject: [`lanes`], [`flows`], [`logs`] (between memory and disk), [`stores`] (chunks), [`times`] (deadlines and pacing),
-//! [`reach`] (whether it is up, and waiting for that), [`status`].
+//! Every mutation goes through [`Peer::with`], which drains the link's events under the same lock and carries
+//! out the urgent ones, so no wake-up is lost between a look and a wait. The methods stand in modules by
+//! subject: [`lanes`], [`flows`], [`logs`] (between memory and disk), [`stores`] (chunks), [`times`]
+//! (deadlines and pacing), [`reach`] (availability, and waiting for it), [`status`].
 
 mod flows;
 mod lanes;
@@ -54,23 +54,23 @@ use logs::{Kept, Share};
 use reach::Reach;
 pub(crate) use stores::HintsSaved;
 
-/// What the shell must know of a peer; the link's own settings lie within.
+/// The shell's settings of a peer; the link's own settings lie within.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSettings {
     pub(crate) name: String,
     /// The keys it may present; more than one while they rotate.
     pub(crate) keys: Vec<PublicKey>,
-    /// Where to dial it (`host:port`, resolved at each attempt); none if only it dials us.
+    /// Dialled address (`host:port`, resolved at each attempt); none if only the peer dials us.
     pub(crate) address: Option<String>,
     pub(crate) lanes: LaneOptions,
-    /// How flows are coded of which no rule says otherwise.
+    /// Default coding of flows without a rule.
     pub(crate) usual: Usual,
     pub(crate) link: LinkConfig,
     /// The chunk store, if there is one.
     pub(crate) store: Option<Arc<ChunkStore>>,
     /// How much of its logs there is memory for at first.
     pub(crate) first_limits: LogLimits,
-    /// The trust group that it is in.
+    /// Its trust group.
     pub(crate) group: Option<Member>,
     /// Whether it was found and stands in no file.
     pub(crate) found: bool,
@@ -79,7 +79,7 @@ pub(crate) struct PeerSettings {
 /// A peer and its link.
 pub(crate) struct Peer {
     pub(crate) settings: PeerSettings,
-    /// What it may reach through us, which a reload may change.
+    /// Destinations open to it through us; a reload may change them.
     onward: RwLock<Arc<Onward>>,
     pub(crate) wire: Arc<WireCounter>,
     /// Wakes the dialler: the link wants lanes, or lost one.
@@ -87,37 +87,37 @@ pub(crate) struct Peer {
     ours: PublicKey,
     pub(crate) ledger: Arc<Ledger>,
     clock: Clock,
-    /// What ends with the peer.
+    /// Tasks ending with the peer.
     pub(crate) tasks: Arc<Tasks>,
     core: Mutex<Core>,
-    /// Where the logs are on disk, if anywhere.
+    /// The logs on disk, if any.
     kept: OnceLock<Kept>,
     /// Whether they may be kept later if they are not.
     may_keep: bool,
-    /// Where what is known of the peer's store is saved, if anywhere.
+    /// The saved knowledge of the peer's store, if any.
     hints: OnceLock<HintFile>,
     /// Whether the disk refused to save it the last time.
     hints_fail: AtomicBool,
     /// Whether the logs are on disk only.
     released: watch::Sender<bool>,
-    /// What they ask for then.
+    /// The memory request of logs on disk only.
     share: watch::Sender<Share>,
     /// Told when logs need a look at how much memory they have.
     filling: Notify,
     timer: Notify,
-    /// Held between the turns of lanes that have more than one.
+    /// Held between turns by lanes with more than one.
     long_turns: tokio::sync::Mutex<()>,
     reach: watch::Sender<Reach>,
     /// The networks behind it, as it announces them; none before it has spoken.
     announced: watch::Sender<Option<Vec<Network>>>,
     trouble: Mutex<Option<(LinkState, String)>>,
-    /// Where the last lane that was dialled leads.
+    /// Remote address of the last dialled lane.
     dialled_at: Mutex<Option<SocketAddr>>,
     /// Takes no new flows.
     draining: AtomicBool,
     /// The whole gateway stops.
     stopping: AtomicBool,
-    /// Set once a reload took the peer away; lanes that were on their way to it are turned back.
+    /// Set once a reload removed the peer; lanes on their way to it are turned back.
     ended: AtomicBool,
     short_lived: AtomicU64,
     lived_on: AtomicBool,
@@ -128,23 +128,23 @@ pub(crate) struct Peer {
     /// A change is held back, and said later.
     reach_unsaid: AtomicBool,
     leaving_log: Seldom,
-    /// What comes with each new lane or store.
+    /// Notes repeated with each new lane or store.
     note_log: Seldom,
-    /// A link that breaks loses its lanes one by one.
+    /// A breaking link loses its lanes one by one.
     resume_log: Seldom,
     /// Two gateways with one key may restart each other's links without end.
     restart_log: Seldom,
     /// A peer can ask for any number of blocks again.
     mismatch_log: Seldom,
-    /// Applications at either end can ask for what is denied at any rate.
+    /// Applications at either end can ask for denied destinations at any rate.
     denied_log: Seldom,
     /// Each instance of it may be none of its group.
     group_log: Seldom,
-    /// How much it is listened to as a member of a group that tells what is new.
+    /// Rate limit of its announcements as a group member.
     hearing: Mutex<Hearing>,
 }
 
-/// What the peer's lock protects.
+/// State under the peer's lock.
 pub(crate) struct Core {
     pub(crate) link: Link,
     pub(crate) flows: HashMap<FlowId, FlowEntry>,
@@ -157,32 +157,32 @@ pub(crate) struct Core {
     armed: Option<Now>,
     /// Whether our key is the smaller one, as the link was told.
     first: bool,
-    /// Where the link's logs are saved, if anywhere.
+    /// Writer of the link's logs, if any.
     log_writer: Option<LogWriter>,
-    /// What of both logs could be referred to when their memory was given back.
+    /// Referenceable part of both logs when their memory was given back.
     used_at_release: [u64; 2],
-    /// What the link was told last of the chunk store, if anything.
+    /// The chunk store's state last reported to the link, if any.
     store_state: Option<StoreState>,
-    /// What it waits for, unless that comes from the same site.
+    /// Its share of pending bytes, unless they come from the same site.
     pending: Option<PendingShare>,
     /// Whether the link has ended for good, and remembers nothing.
     over: bool,
-    /// What flows have read of applications while there was no room.
+    /// Bytes read ahead of applications without room for them.
     pub(crate) read_ahead: AheadBytes,
 }
 
-/// What is carried out after the lock is released.
+/// Work for after the release of the lock.
 #[derive(Default)]
 struct Due {
     wakers: Vec<Waker>,
     offers: Vec<(FlowId, u64, OpenRequest)>,
     dial: bool,
-    /// Who can be reached changed, or may have.
+    /// Reachability changed, or may have.
     reach: bool,
     logs: bool,
-    /// What it says as a member of a group.
+    /// Its frames as a group member.
     said: Vec<GroupFrame>,
-    /// What it has in its store.
+    /// Chunks in its store.
     stored: Vec<PackedTag>,
 }
 
@@ -196,7 +196,7 @@ impl Peer {
         tasks: Arc<Tasks>,
         logs: PeerLogs,
     ) -> Arc<Self> {
-        // What nobody takes to disk must not pile up in the link.
+        // Without a log writer, persisted output must not pile up in the link.
         settings.link.persist = logs.writer.is_some() || logs.later;
         settings.link.store = settings.store.as_ref().and_then(|store| store.id());
         let is_near = settings.group.as_ref().is_some_and(|member| member.is_near);
@@ -277,48 +277,48 @@ impl Peer {
         &self.settings.name
     }
 
-    /// Returns what it may reach through us now.
+    /// Returns its current reach through us.
     pub(crate) fn onward(&self) -> Arc<Onward> {
         Arc::clone(&self.onward.read())
     }
 
-    /// Lets it reach something else from now on; flows that are connected go on.
+    /// Replaces its reach through us; connected flows go on.
     pub(crate) fn set_onward(&self, onward: Onward) {
         *self.onward.write() = Arc::new(onward);
     }
 
-    /// Calls the group that it is in by another name.
+    /// Renames its group.
     pub(crate) fn rename_group(&self, name: &str) {
         if let Some(member) = &self.settings.group {
             name.clone_into(&mut member.group.write());
         }
     }
 
-    /// Notes where a lane that was dialled leads.
+    /// Notes the remote address of a dialled lane.
     pub(crate) fn note_dialled(&self, address: Option<SocketAddr>) {
         if address.is_some() {
             *self.dialled_at.lock() = address;
         }
     }
 
-    /// Says whether a destination is where it is dialled: as configured, or as the name that is configured resolved last.
+    /// Whether a destination is its dialled address: as configured, or as the configured name resolved last.
     pub(crate) fn is_dialled_at(&self, destination: &Destination) -> bool {
         let known = self.dialled_at.lock().map(|at| SocketAddr::new(at.ip().to_canonical(), at.port()));
         let is_known = known.is_some_and(|known| Destination::from(known) == *destination);
         is_known || self.settings.address.as_ref().is_some_and(|address| *address == destination.to_string())
     }
 
-    /// Tells it which networks are behind us.
+    /// Announces the networks behind us.
     pub(crate) fn announce(self: &Arc<Self>, networks: Vec<Network>) {
         self.with(|core, _| core.link.announce(networks));
     }
 
-    /// Goes through all that every mutation goes through, and changes nothing.
+    /// Runs all consequences of a mutation without a change.
     pub(crate) fn touch(self: &Arc<Self>) {
         self.with(|_, _| ());
     }
 
-    /// Runs one mutation of the link and everything that follows from it.
+    /// Runs one mutation of the link and all its consequences.
     pub(crate) fn with<R>(self: &Arc<Self>, mutate: impl FnOnce(&mut Core, Now) -> R) -> R {
         let mut due = Due::default();
         let result = {
@@ -398,7 +398,7 @@ impl Peer {
                 }
                 Event::LogsWanted => due.logs = true,
                 Event::LogsFill => self.filling.notify_one(),
-                // Under the lock, so that the last word is the last.
+                // Under the lock: the last announcement must win.
                 Event::Announced(networks) => _ = self.announced.send_replace(Some(networks)),
                 Event::Group(frame) => due.said.push(frame),
                 Event::Stored(chunks) => due.stored.extend(chunks),
@@ -413,7 +413,7 @@ impl Peer {
         if due.reach {
             self.note_reach(&core.link);
         }
-        // Under the lock, so that pieces are queued in the order in which they were remembered.
+        // Under the lock: pieces are queued in log order.
         while let Some((side, write)) = core.link.poll_log_write() {
             // Without a writer the disk hangs, and they are not kept.
             if let Some(writer) = &core.log_writer {
@@ -427,15 +427,15 @@ impl Peer {
         }
     }
 
-    /// Hands on what a member says. Who asks beyond what it is listened to for is told no, so that it need not wait; the
-    /// rest is dropped.
+    /// Hands on a member's frame. A request beyond the rate limit is refused, to spare its sender the wait;
+    /// anything else beyond is dropped.
     fn hear(self: &Arc<Self>, member: &Member, frame: GroupFrame) {
         if self.hearing.lock().admits(&frame, self.clock.now()) {
             return member.neighbours.handle_said(self, frame);
         }
         member.neighbours.count_unheard(&member.key, &frame);
         if let Some(refusal) = refusal(&frame) {
-            // One that does not take its answers need not have them.
+            // A member not taking its answers need not have them.
             _ = self.tell_group(refusal);
         }
     }
@@ -465,12 +465,12 @@ impl Peer {
         }
     }
 
-    /// Returns where the networks appear that the peer announces.
+    /// Returns the receiver of the peer's announced networks.
     pub(crate) fn announced(&self) -> watch::Receiver<Option<Vec<Network>>> {
         self.announced.subscribe()
     }
 
-    /// Says whether no flow is open here and the link has delivered what it was given.
+    /// Whether no flow is open here and the link has delivered all its input.
     pub(crate) fn is_idle(&self) -> bool {
         let core = self.core.lock();
         core.flows.is_empty() && (!core.link.is_up() || core.link.open_flows() == 0)

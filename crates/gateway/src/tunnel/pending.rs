@@ -1,4 +1,4 @@
-//! The connections that are still shaking hands: few, and the least promising makes room.
+//! Connections still shaking hands: few, and the least promising makes room.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,8 +10,8 @@ use super::count::WireCounter;
 
 /// A bounded table of handshakes.
 ///
-/// When it is full, the oldest connection that has said nothing gives way, one of the same source first: a flood
-/// of silent connections evicts itself, and a peer, which speaks at once, gets through.
+/// When it is full, the oldest silent connection gives way, one of the same source first: a flood of silent
+/// connections evicts itself, and a peer gets through, as it speaks at once.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     slots: BTreeMap<u64, Slot>,
@@ -49,7 +49,7 @@ impl Pending {
         self.slots.len()
     }
 
-    /// Forgets a handshake that ended.
+    /// Removes an ended handshake.
     pub(crate) fn done(&mut self, id: u64) {
         self.slots.remove(&id);
     }

@@ -1,4 +1,4 @@
-//! Log lines that a stranger can cause are written seldom.
+//! Rate limit of log lines that strangers can cause.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The tasks of a gateway, so that all of them end with it.
+//! The tasks of a gateway, all ending with it.
 
 use std::future::Future;
 
@@ -24,7 +24,7 @@ impl Tasks {
         let mut set = self.set.lock();
         match set.as_mut() {
             Some(set) => {
-                // Tasks that ended are forgotten here, so that the set is as large as what runs.
+                // Removes ended tasks: the set is as large as the running ones.
                 while set.try_join_next().is_some() {}
                 set.spawn_on(task, &self.runtime);
             }

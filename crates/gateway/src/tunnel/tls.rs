@@ -1,8 +1,8 @@
-//! TLS 1.3 between gateways that know each other by raw public key (RFC 7250).
+//! TLS 1.3 between gateways with raw public keys (RFC 7250).
 //!
-//! One verifier serves both sides: it takes exactly the keys it was given, and remembers the last one that it
-//! refused in the form that the configuration takes, since TLS alerts say nothing. Sessions are never resumed
-//! and the server sends no tickets: unread tickets would turn the close of a connection into a reset.
+//! One verifier serves both sides. It takes exactly the given keys, and remembers the last refused one in the
+//! configuration's format, since TLS alerts say nothing. Sessions are never resumed and the server sends no
+//! tickets: unread tickets would turn the close of a connection into a reset.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use rustls::{
 
 use crate::identity::{Identity, PublicKey};
 
-/// The protocol that both sides name in the handshake; the version of frames is agreed in the hello.
+/// The protocol named by both sides in the handshake; the hello agrees on the version of frames.
 pub(crate) const ALPN: &[u8] = b"oncewire/1";
 
 /// Makes the configuration of the accepting side.
 ///
 /// # Errors
-/// If rustls refuses the identity, which a working build does not.
+/// If rustls refuses the identity; a working build does not.
 pub(crate) fn server_config(identity: &Identity, peers: Arc<PinnedKeys>) -> Result<Arc<ServerConfig>, Error> {
     let keys = AlwaysResolvesServerRawPublicKeys::new(identity.certified_key()?);
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -43,7 +43,7 @@ pub(crate) fn server_config(identity: &Identity, peers: Arc<PinnedKeys>) -> Resu
 /// Makes the configuration of the dialling side.
 ///
 /// # Errors
-/// If rustls refuses the identity, which a working build does not.
+/// If rustls refuses the identity; a working build does not.
 pub(crate) fn client_config(identity: &Identity, peer: Arc<PinnedKeys>) -> Result<Arc<ClientConfig>, Error> {
     let keys = AlwaysResolvesClientRawPublicKeys::new(identity.certified_key()?);
     let mut config = ClientConfig::builder_with_provider(provider())
@@ -57,17 +57,17 @@ pub(crate) fn client_config(identity: &Identity, peer: Arc<PinnedKeys>) -> Resul
     Ok(Arc::new(config))
 }
 
-/// The name that TLS wants and nobody reads.
+/// The name required by TLS and read by nobody.
 pub(crate) fn server_name() -> ServerName<'static> {
     ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into())
 }
 
-/// Reads the key that the other side presented, after the handshake proved that it holds the secret.
+/// Reads the other side's presented key, after the handshake proved possession of the secret.
 pub(crate) fn presented_key(certificates: Option<&[CertificateDer<'_>]>) -> Option<PublicKey> {
     PublicKey::from_spki_der(certificates?.first()?)
 }
 
-/// The keys that may be at the other end; verifies for client and server alike.
+/// The keys permitted at the other end; verifies for client and server alike.
 #[derive(Debug)]
 pub(crate) struct PinnedKeys {
     accepted: BTreeSet<PublicKey>,
@@ -84,7 +84,7 @@ impl PinnedKeys {
         })
     }
 
-    /// Returns the key that was refused last; the caller logs it so that the operator can paste it.
+    /// Returns the last refused key; the caller logs it for the operator to paste.
     pub(crate) fn last_refused(&self) -> Option<PublicKey> {
         *self.last_refused.lock()
     }
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs a handshake in memory; the first error of either side, or the key that the server saw.
+    /// Runs a handshake in memory; the first error of either side, or the client's key as seen by the server.
     fn shake(client: Arc<ClientConfig>, server: Arc<ServerConfig>) -> Result<PublicKey, Error> {
         let mut client = ClientConnection::new(client, server_name()).unwrap();
         let mut server = ServerConnection::new(server).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn two_gateways_that_name_each_other_meet_and_know_who_is_there() {
+    fn mutually_pinned_gateways_authenticate_each_other() {
         let (branch, hub) = (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]));
         let client = client_config(&branch, PinnedKeys::new([hub.public_key()])).unwrap();
         let server = server_config(&hub, PinnedKeys::new([branch.public_key()])).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_with_another_key_is_not_taken_for_the_peer() {
+    fn gateway_with_another_key_is_refused() {
         let (branch, hub, impostor) =
             (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]), Identity::from_seed([3; 32]));
         let pinned = PinnedKeys::new([hub.public_key()]);

@@ -1,4 +1,4 @@
-//! Lanes that join: with hellos of peers whose logs are on disk only or whose key was rotated, and with flows that wait.
+//! Lane joins: peers with logs on disk only, rotated keys, waiting flows.
 
 use oncewire_codec::wanax::NameKey;
 use oncewire_codec::wanax::neighbours::MemberId;
@@ -20,7 +20,7 @@ async fn idle() -> Arc<Peer> {
 }
 
 #[tokio::test]
-async fn who_dials_is_told_hello_when_the_logs_are_back() {
+async fn dialler_gets_hello_once_logs_are_back() {
     let peer = idle().await;
     let mut other = Other::new(3, SMALLER);
     let begun = other.begin(&peer).await;
@@ -29,7 +29,7 @@ async fn who_dials_is_told_hello_when_the_logs_are_back() {
 }
 
 #[tokio::test]
-async fn who_is_dialled_is_told_hello_when_the_logs_are_back() {
+async fn dialled_peer_gets_hello_once_logs_are_back() {
     let peer = idle().await;
     let (mut near, far) = tokio::io::duplex(1 << 16);
     let mut bytes = Vec::new();
@@ -49,7 +49,7 @@ async fn who_is_dialled_is_told_hello_when_the_logs_are_back() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_rotated_ends_what_was_open_under_the_old_one_and_no_more() {
+async fn rotated_key_ends_only_flows_of_the_old_key() {
     let peer = peer();
     let mut before = Other::new(2, SMALLER);
     let joined = before.dial(&peer).await.unwrap();
@@ -60,13 +60,13 @@ async fn a_key_that_is_rotated_ends_what_was_open_under_the_old_one_and_no_more(
     after.dial(&peer).await.unwrap();
     assert_eq!(peer.open(request()).unwrap().id().0 & 1, 0, "our key is the smaller one now");
     assert!(matches!(flow.received(0).await, oncewire_link::Received::Reset(_)));
-    // Whoever has both keys at once would number flows both ways.
+    // A holder of both keys at once would number flows both ways.
     let refused = Other { key: key(SMALLER), ..after }.dial(&peer).await;
     assert!(matches!(refused, Err(HelloFailure::Join(JoinError::KeyChanged))));
 }
 
 #[tokio::test]
-async fn a_member_of_a_group_is_known_by_the_key_that_it_speaks_with() {
+async fn group_member_is_known_by_its_current_key() {
     let (neighbours, _inbox) = Neighbours::new();
     let id = |text| MemberId::of_key(key(text).as_bytes());
     let mut peer = peer();
@@ -88,7 +88,7 @@ async fn a_member_of_a_group_is_known_by_the_key_that_it_speaks_with() {
 }
 
 #[tokio::test]
-async fn peer_is_dialled_where_its_last_lane_leads() {
+async fn peer_is_dialled_at_its_last_lane_address() {
     let (peer, at) = (peer(), |text: &str| text.parse::<std::net::SocketAddr>().unwrap());
     let is_there = |text: &str| peer.is_dialled_at(&at(text).into());
     assert!(!is_there("192.0.2.7:7400"));
@@ -98,11 +98,11 @@ async fn peer_is_dialled_where_its_last_lane_leads() {
 }
 
 #[tokio::test]
-async fn a_hello_that_may_be_of_before_the_present_instance_changes_nothing() {
+async fn hello_of_an_older_instance_changes_nothing() {
     let peer = peer();
     let (mut before, mut after) = (Other::new(2, SMALLER), Other::new(3, SMALLER));
     before.dial(&peer).await.unwrap();
-    // Whichever of the two exchanges began first.
+    // Either exchange may begin first.
     let early = before.begin(&peer).await;
     let begun = after.begin(&peer).await;
     let late = before.begin(&peer).await;
@@ -120,7 +120,7 @@ async fn a_hello_that_may_be_of_before_the_present_instance_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_lane_that_ends_at_once_is_told_from_one_that_lives_on() {
+async fn short_lived_lane_differs_from_stable_lane() {
     let (peer, mut other) = (peer(), Other::new(2, SMALLER));
     let ended = other.dial(&peer).await.unwrap();
     run(Arc::clone(&peer), ended).await;
@@ -135,7 +135,7 @@ async fn a_lane_that_ends_at_once_is_told_from_one_that_lives_on() {
     running.abort();
 }
 
-/// Has a lane for flows join that the peer dialled; the other end is this instance.
+/// Has a flow lane dialled by the peer join; the other end is this instance.
 fn join(peer: &Arc<Peer>, instance: u64, lane: u64) -> Arc<LaneSignal> {
     let hello = Other::new(instance, SMALLER).link.hello(LaneId(0), LaneRole::Control);
     let exchange = Exchange { began: Instant::now(), said: 1, dialled: true, binding: None };
@@ -143,7 +143,7 @@ fn join(peer: &Arc<Peer>, instance: u64, lane: u64) -> Arc<LaneSignal> {
 }
 
 #[tokio::test]
-async fn a_lane_that_takes_up_a_flow_leaves_as_many_wanted_as_before() {
+async fn lane_taking_a_flow_leaves_lane_demand_unchanged() {
     let peer = peer_with(LinkConfig { dialer: true, spare_lanes: 1, ..config(1) });
     let first = join(&peer, 2, 1);
     assert_eq!(peer.lanes_wanted(), ([1, 1, 0], 1));
@@ -155,7 +155,7 @@ async fn a_lane_that_takes_up_a_flow_leaves_as_many_wanted_as_before() {
 }
 
 #[tokio::test]
-async fn a_lane_that_ends_all_others_leaves_as_many_wanted_as_before() {
+async fn lane_ending_all_others_leaves_lane_demand_unchanged() {
     let peer = peer_with(LinkConfig { dialer: true, spare_lanes: 2, ..config(1) });
     join(&peer, 2, 1);
     assert_eq!(peer.lanes_wanted(), ([1, 1, 1], 1), "another one is being dialled");

@@ -1,7 +1,7 @@
 //! Lanes: encrypted, ordered byte streams between two gateways, one file per kind.
 //!
-//! A kind brings a connected, authenticated stream; the hello exchange and the two pumps are the same for all.
-//! The accepting side says hello first, because a TLS client believes that it is connected before the server has
+//! A kind brings a connected, authenticated stream; the hello exchange and the two pumps are the same for
+//! all. The accepting side says hello first: a TLS client counts itself as connected before the server has
 //! looked at its key.
 
 pub(crate) mod tls_tcp;
@@ -29,14 +29,15 @@ use super::peer::{Binding, Exchange, JoinError, LaneGone, Peer};
 use crate::identity::PublicKey;
 use crate::sockets;
 
-/// A connected and authenticated byte stream, whatever its kind; what is written leaves with the next flush at the latest.
+/// A connected and authenticated byte stream of any kind; written bytes leave with the next flush at the
+/// latest.
 pub(crate) trait LaneStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// The connection beneath, to ask the system about; none if it cannot be had.
     fn connection(&self) -> Option<OwnedFd> {
         None
     }
 
-    /// What both ends know of this stream and nobody else; none if it is not encrypted.
+    /// A secret shared by both ends of this stream alone; none if it is not encrypted.
     fn binding(&self) -> Option<Binding> {
         None
     }
@@ -52,7 +53,7 @@ pub(crate) struct LaneSignal {
     closing: Notify,
     overdue: Notify,
     since: Instant,
-    /// What the system is asked about.
+    /// Handle for queries to the system.
     connection: OnceLock<OwnedFd>,
 }
 
@@ -69,25 +70,25 @@ impl LaneSignal {
         }
     }
 
-    /// Returns what the system says of the lane's sending direction, if it says anything.
+    /// Returns the system's report on the lane's sending direction, if any.
     pub(super) fn report(&self) -> Option<LaneReport> {
         sockets::sending(self.connection.get()?)
     }
 
     fn watch(&self, stream: &impl LaneStream) {
         if let Some(connection) = stream.connection() {
-            // A lane has one connection, which it is given once.
+            // A lane is given its one connection once.
             let _ = self.connection.set(connection);
         }
     }
 
-    /// Tells the writer that the link has something for this lane.
+    /// Wakes the writer: the link has data for this lane.
     pub(super) fn wake(&self) {
         self.effort.wake();
         self.ready.notify_one();
     }
 
-    /// Asks the writer to end the lane once it has written what there is; soon it ends in any case.
+    /// Asks the writer to end the lane once everything queued is written; it ends soon in any case.
     pub(crate) fn close(&self) {
         self.closing.notify_one();
         self.overdue.notify_one();
@@ -120,16 +121,16 @@ impl HelloFailure {
     }
 }
 
-/// A lane that is part of its link, before its tasks run.
+/// A lane joined to its link, with its tasks not yet running.
 pub(crate) struct Joined<S> {
     pub(crate) signal: Arc<LaneSignal>,
     role: LaneRole,
     stream: S,
-    /// Bytes that came behind the hello.
+    /// Bytes received behind the hello.
     early: BytesMut,
 }
 
-/// Says hello as the accepting side and joins the lane that the dialler names.
+/// Says hello as the accepting side and joins the lane named by the dialler.
 ///
 /// # Errors
 /// If the stream fails, the hello is of another protocol or version, or the link refuses the lane.
@@ -138,7 +139,7 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     theirs: PublicKey,
     mut stream: S,
 ) -> Result<Joined<S>, HelloFailure> {
-    // An error means that it takes its time: then after the hellos.
+    // An error means a slow read: the logs follow after the hellos.
     let _ = timeout(LOGS_BEFORE_HELLO, peer.ready_to_come_up()).await;
     let began = Instant::now();
     if peer.has_ended() {
@@ -156,9 +157,9 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     Ok(Joined { signal, role: hello.role, stream, early })
 }
 
-/// The accepting side's hello, which this side has not answered.
+/// The accepting side's hello, not yet answered.
 pub(crate) struct Heard<S> {
-    /// The key that it presented.
+    /// Its presented key.
     theirs: PublicKey,
     stream: S,
     hello: Hello,
@@ -166,7 +167,7 @@ pub(crate) struct Heard<S> {
     began: Instant,
 }
 
-/// Waits for the hello of the accepting side, whoever that is at the address that was dialled.
+/// Waits for the accepting side's hello, from any gateway at the dialled address.
 ///
 /// # Errors
 /// As [`accept_hello`]; an early end of the stream is most often a refusal of our key.
@@ -179,7 +180,7 @@ pub(crate) async fn hear_hello<S: LaneStream>(
     Ok(Heard { theirs, stream, hello, early, began })
 }
 
-/// Answers the accepting side's hello and joins the lane that this side chose.
+/// Answers the accepting side's hello and joins the lane chosen by this side.
 ///
 /// # Errors
 /// As [`accept_hello`].
@@ -222,7 +223,7 @@ async fn read_hello<S: LaneStream>(stream: &mut S) -> Result<(Hello, BytesMut), 
 pub(crate) async fn run<S: LaneStream>(peer: Arc<Peer>, lane: Joined<S>) {
     let Joined { signal, stream, early, .. } = lane;
     let (read, write) = tokio::io::split(stream);
-    // Two tasks, so that decoding and encoding can use two processors. The set ends the reader with this task.
+    // Two tasks: decoding and encoding can use two cores. The set ends the reader with this task.
     let mut reader = JoinSet::new();
     reader.spawn(read_lane(Arc::clone(&peer), Arc::clone(&signal), read, early));
     let mut lost = Lost { peer: &peer, signal: &signal, in_order: false };
@@ -239,14 +240,14 @@ pub(crate) async fn run<S: LaneStream>(peer: Arc<Peer>, lane: Joined<S>) {
                 tracing::debug!(peer = peer.name(), lane = signal.id.0, %why, "lane lost while writing");
             }
         }
-        // A peer that does not read must not keep the socket.
+        // A peer not reading must not keep the socket.
         () = async { signal.overdue.notified().await; tokio::time::sleep(CLOSE_LIMIT).await } => {}
         never = tell_that_it_lives_on(&peer, &signal) => match never {},
     }
     drop(lost);
 }
 
-/// Tells the dialler once that the peer keeps the lane.
+/// Tells the dialler once about a lane kept by the peer.
 async fn tell_that_it_lives_on(peer: &Peer, signal: &LaneSignal) -> Infallible {
     sleep_until(signal.since + SHORT_LIFE).await;
     peer.lane_lives_on();
@@ -257,7 +258,7 @@ async fn tell_that_it_lives_on(peer: &Peer, signal: &LaneSignal) -> Infallible {
 struct Lost<'a> {
     peer: &'a Arc<Peer>,
     signal: &'a Arc<LaneSignal>,
-    /// Whether the other side ended it, behind all that it had sent.
+    /// Whether the other side ended it, behind all its data.
     in_order: bool,
 }
 
@@ -267,7 +268,7 @@ impl Drop for Lost<'_> {
     }
 }
 
-/// Always reads, whatever applications do: back-pressure is per flow, by credit.
+/// Always reads, independent of applications: backpressure is per flow, by credit.
 async fn read_lane<S: LaneStream>(
     peer: Arc<Peer>,
     signal: Arc<LaneSignal>,
@@ -291,10 +292,10 @@ async fn read_lane<S: LaneStream>(
     }
 }
 
-/// Waits for bytes and takes those that are there, up to about [`READ_BUFFER`]; false at the end of the stream.
+/// Waits for bytes and takes the available ones, up to about [`READ_BUFFER`]; false at the end of the stream.
 ///
-/// TLS gives one record at a time, a quarter of a block; to take each to the link by itself would be four times the
-/// locking.
+/// TLS gives one record at a time, a quarter of a block; handing each to the link by itself would quadruple
+/// the locking.
 async fn read_more(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) -> io::Result<bool> {
     let before = input.len();
     poll_fn(|context| {
@@ -302,7 +303,7 @@ async fn read_more(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) 
         while input.len() - before < READ_BUFFER {
             match pin!(stream.read_buf(input)).poll(context) {
                 Poll::Ready(Ok(1..)) => {}
-                // What came before is handed on; the next call comes to the same point with nothing.
+                // Earlier bytes are handed on; the next call meets the same end or error with nothing read.
                 _ if input.len() > before => break,
                 Poll::Ready(Ok(0)) => break,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -347,7 +348,7 @@ async fn write_lane<S: LaneStream>(
         }
         tokio::select! {
             biased;
-            // What a lane has to say comes before its end.
+            // Queued data precedes the lane's end.
             () = signal.ready.notified() => {}
             () = signal.closing.notified() => break,
         }
@@ -358,20 +359,20 @@ async fn write_lane<S: LaneStream>(
 /// Bytes asked of the stream at once; a TLS record is at most 16 KiB.
 const READ_BUFFER: usize = 64 << 10;
 
-/// The write buffer that a lane keeps while it has nothing to say.
+/// Capacity of the write buffer retained by an idle lane.
 const KEPT_BUFFER: usize = 32 << 10;
 
-/// How long this side's hello waits for logs to be read: once the peer has it, it takes the link for up, and what is
-/// opened there waits. Short beside the limits of a handshake.
+/// How long this side's hello waits for logs to be read. A peer with our hello takes the link for up, and
+/// flows opened there wait. Short beside the handshake limits.
 const LOGS_BEFORE_HELLO: Duration = Duration::from_secs(5);
 
 /// More than any hello takes.
 const MAX_HELLO: usize = 4096;
 
-/// How long a lane that is to be closed may take over its last bytes.
+/// Time for a closing lane's last bytes.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A lane that ends sooner counts as a failed attempt, so that a refusing peer is not dialled in a loop.
+/// A lane with a shorter life counts as a failed attempt: a refusing peer is not dialled in a loop.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_arrived_is_taken_at_once_and_the_end_comes_behind_it() {
+    async fn arrived_bytes_precede_the_end() {
         let mut stream = (&b"a rec"[..]).chain(&b"ord"[..]).chain(&b" and more"[..]);
         let mut input = BytesMut::from("before: ");
         assert!(read_more(&mut stream, &mut input).await.unwrap());
@@ -423,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_than_a_buffer_is_taken_before_it_is_used() {
+    async fn read_takes_at_most_one_buffer() {
         let pieces = [7u8; READ_BUFFER / 2 + 1];
         let mut stream = (&pieces[..]).chain(&pieces[..]).chain(&pieces[..]);
         let mut input = BytesMut::new();
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_came_before_an_error_is_handed_on_first() {
+    async fn bytes_before_an_error_are_handed_on_first() {
         let mut stream = (&b"whole frames"[..]).chain(Broken);
         let mut input = BytesMut::new();
         assert!(read_more(&mut stream, &mut input).await.unwrap());
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_hello_is_refused_and_an_early_end_is_an_error() {
+    async fn invalid_hello_and_early_end_are_errors() {
         assert_eq!(read(b"SSH-2.0-OpenSSH_9.2\r\n").await.unwrap_err(), "not an oncewire hello");
         assert!(read(b"oncewire\x01\x00").await.is_err());
         let endless = [b"oncewire\x01\x00\x01\x00\xff\x7f".as_slice(), &[0; 5000]].concat();

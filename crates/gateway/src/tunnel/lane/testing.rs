@@ -70,7 +70,7 @@ pub(crate) struct Other {
     pub(crate) link: Link,
     pub(crate) key: PublicKey,
     pub(crate) lanes: u64,
-    /// The key of the group of which it proves to be, if any.
+    /// Key of its claimed group, if any.
     pub(crate) proofs: Option<ProofKey>,
 }
 
@@ -81,7 +81,7 @@ impl Other {
         Self { link, key: key(presented), lanes: 100 * instance, proofs: None }
     }
 
-    /// The lane that was dialled last.
+    /// The last dialled lane.
     pub(crate) fn lane(&self) -> LaneId {
         LaneId(self.lanes)
     }
@@ -124,7 +124,7 @@ impl Other {
     }
 }
 
-/// A lane that was dialled, with the hello of who accepts it.
+/// A dialled lane, with the accepting side's hello.
 pub(crate) struct Begun {
     near: DuplexStream,
     hello: Hello,

@@ -27,11 +27,11 @@ use crate::tunnel::lookup::lookup;
 use crate::tunnel::onward::OwnSockets;
 use crate::tunnel::tls::{self, PinnedKeys};
 
-/// The stream of a lane. Each write is a record of its own, and leaves with the next flush: so a lane decides where records
-/// end, and many of them take one system call. What waits to be flushed is bounded by the lane's writer.
+/// A lane's stream. Each write is a TLS record of its own, and leaves with the next flush: a lane decides on
+/// the ends of records, and many of them take one system call. The lane's writer bounds the unflushed bytes.
 pub(crate) struct TlsTcp(Inner);
 
-/// The buffer lies under TLS, which by itself asks the kernel for 4 KiB at a time.
+/// The buffer lies under TLS: by itself TLS reads 4 KiB at a time from the kernel.
 type Inner = TlsStream<BufReader<Counting<TcpStream>>>;
 
 /// Why dialling a peer failed.
@@ -81,7 +81,7 @@ impl DialError {
     }
 }
 
-/// Says what failed at each address.
+/// Lists the failure at each address.
 fn each(failures: &[DialError]) -> String {
     failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
@@ -97,16 +97,16 @@ pub(crate) struct Dialling {
     pub(crate) ours: PublicKey,
     pub(crate) own: OwnSockets,
     pub(crate) shortage: Arc<ConnectShortage>,
-    /// Where the peer was last; it is looked for there first.
+    /// The peer's last address; tried first.
     pub(crate) known: Mutex<Option<SocketAddr>>,
 }
 
 impl Dialling {
-    /// Connects to the first of the peer's addresses where a gateway with its key says hello, before that time; the
-    /// caller answers. Says in the log which addresses lead to somebody else.
+    /// Connects to the first of the peer's addresses with a hello under its key, before that time; the caller
+    /// answers. Logs addresses leading to somebody else.
     ///
     /// # Errors
-    /// By what failed, and by whether trying again makes sense.
+    /// By the failed step, and by the sense of a retry.
     pub(crate) async fn dial(
         self: &Arc<Self>,
         counter: &Arc<WireCounter>,
@@ -163,19 +163,19 @@ impl Dialling {
         }
     }
 
-    /// Remembers where the peer is, and says which of its addresses lead to somebody else if that is new.
+    /// Remembers the peer's address, and logs new addresses leading to somebody else.
     fn note_passed_over(&self, address: SocketAddr, failures: Vec<(SocketAddr, DialError)>) {
         if self.known.lock().replace(address) == Some(address) {
             return;
         }
-        // That some addresses of a name cannot be reached is usual.
+        // Some unreachable addresses of a name are usual.
         let somebody = |error: &DialError| !matches!(error, DialError::Connect { .. });
         for (_, error) in failures.iter().filter(|(_, error)| somebody(error)) {
             tracing::warn!(peer = self.name, "{error}; the peer is dialled at {address} instead");
         }
     }
 
-    /// One error for all addresses, in an order that does not depend on which failed first.
+    /// One error for all addresses, in an order independent of time.
     fn all_failed(&self, mut failures: Vec<(SocketAddr, DialError)>) -> DialError {
         failures.sort_by_key(|(address, _)| *address);
         let mut errors: Vec<_> = failures.into_iter().map(|(_, error)| error).collect();
@@ -231,7 +231,7 @@ impl Dialling {
         }
     }
 
-    /// Sorts a failed hello: an alert in its place means that the other side refused our key.
+    /// Sorts a failed hello: an alert in its place means a refusal of our key by the other side.
     fn hello_error(&self, place: &str, source: HelloFailure) -> DialError {
         let address = place.to_owned();
         match &source {
@@ -247,7 +247,7 @@ impl Dialling {
 fn delays(addresses: &[SocketAddr], known: Option<SocketAddr>) -> Delays {
     let count = u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     let proof = PROOF_DELAY.min(DIAL_LIMIT / count);
-    // Where the peer was, others need not be asked beside it.
+    // At the peer's last address, the others need no parallel attempt.
     let is_known = known.is_some() && addresses.first().copied() == known;
     Delays { first: if is_known { proof } else { ATTEMPT_DELAY }, proof }
 }
@@ -268,7 +268,7 @@ pub(crate) enum AcceptError {
 /// Authenticates an accepted connection.
 ///
 /// # Errors
-/// By who is to blame; each is counted.
+/// By the side to blame; each is counted.
 pub(crate) async fn accept(
     tcp: TcpStream,
     counter: Arc<WireCounter>,
@@ -287,8 +287,8 @@ pub(crate) async fn accept(
 }
 
 impl TlsTcp {
-    /// Lets TLS take whatever it is given at once. By itself it takes 64 KiB, and what is beyond would have to be flushed
-    /// apart.
+    /// Lets TLS take all given bytes at once. By default it takes 64 KiB; the rest would need a flush of its
+    /// own.
     fn new(mut stream: Inner) -> Self {
         match &mut stream {
             TlsStream::Client(client) => client.get_mut().1.set_buffer_limit(None),
@@ -297,12 +297,12 @@ impl TlsTcp {
         Self(stream)
     }
 
-    /// Counts a lane's bytes, those of its handshake included, for the peer that it turned out to be.
+    /// Counts a lane's bytes, those of its handshake included, for its peer, once known.
     pub(crate) fn count_for(&mut self, counter: &Arc<WireCounter>) {
         self.0.get_mut().0.get_mut().count_for(counter);
     }
 
-    /// Prepares the socket of an accepted lane for the peer that it turned out to be.
+    /// Prepares the socket of an accepted lane for its peer, once known.
     pub(crate) fn prepare(&self, options: &LaneOptions) {
         sockets::prepare_lane(self.tcp(), options);
     }
@@ -313,12 +313,12 @@ impl TlsTcp {
 }
 
 impl Joined<TlsTcp> {
-    /// Returns where it leads.
+    /// Returns the remote address.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.stream.tcp().peer_addr().ok()
     }
 
-    /// Prepares the socket for what the lane turned out to be for.
+    /// Prepares the socket for the lane's role, once known.
     pub(crate) fn prepare_for_role(&self, options: &LaneOptions) {
         sockets::limit_unsent(self.stream.tcp(), options, self.role);
     }
@@ -376,10 +376,10 @@ fn is_refusing_alert(error: &io::Error) -> bool {
     !matches!(alert, AlertDescription::CloseNotify | AlertDescription::InternalError)
 }
 
-/// The label of the keying material that proofs of membership are tied to.
+/// Label of the keying material behind proofs of membership.
 const BINDING: &[u8] = b"EXPERIMENTAL-oncewire-group";
 
-/// What one read of the socket may bring: two full TLS records.
+/// Capacity of one socket read: two full TLS records.
 const SOCKET_BUFFER: usize = 33 << 10;
 
 /// Names with more addresses are not tried further.
@@ -388,7 +388,7 @@ const MAX_ADDRESSES: usize = 8;
 /// How long each address has.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long an address that connects has before the next is tried as well: a few round trips by way of a satellite.
+/// Head start of a connected address over the next: a few round trips by way of a satellite.
 const PROOF_DELAY: Duration = Duration::from_secs(3);
 
 /// From the first packet to the other side's hello.

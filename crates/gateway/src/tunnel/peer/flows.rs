@@ -13,7 +13,7 @@ use crate::flows::Flow;
 use crate::ledger::{self, Tally};
 use crate::telemetry::{FlowFigures, OpenFlows, Outcome, Reason};
 
-/// Who waits for a flow.
+/// Waiters of a flow.
 pub(crate) struct FlowEntry {
     serial: u64,
     pub(crate) tally: Tally,
@@ -25,7 +25,7 @@ pub(crate) struct FlowEntry {
 }
 
 impl Peer {
-    /// Opens a flow to a destination that the peer reaches.
+    /// Opens a flow to a destination reached by the peer.
     ///
     /// # Errors
     /// If the link is down, full or this gateway is ending.
@@ -40,14 +40,14 @@ impl Peer {
         Ok(Flow::new(Arc::clone(self), id, serial).keeping_early(destination))
     }
 
-    /// Counts a flow whose destination the peer does not let this gateway reach, and says so seldom.
+    /// Counts a flow to a destination denied by the peer, and logs it at a limited rate.
     pub(crate) fn note_denied(&self, destination: &Destination) {
         let reason = Reason::NotAllowed;
         self.ledger.not_coded.count(Some(self.name()), destination, Outcome::Refused, reason);
         self.tell_denied(destination, DENIED_THERE);
     }
 
-    /// Says seldom that a destination was denied.
+    /// Logs a denied destination at a limited rate.
     pub(crate) fn tell_denied(&self, destination: &Destination, why: &str) {
         if let Some(held_back) = self.denied_log.due() {
             tracing::warn!(peer = self.name(), %destination, held_back, "{why}");
@@ -58,7 +58,7 @@ impl Peer {
     pub(crate) fn forget(self: &Arc<Self>, flow: FlowId, serial: u64) {
         let entry = self.with(|core, _| match core.flows.get(&flow) {
             Some(entry) if entry.serial == serial => core.flows.remove(&flow),
-            // A peer that restarted numbers its flows anew, and was quicker than this one's end.
+            // A restarted peer numbers its flows anew, and was quicker than this one's end.
             _ => None,
         });
         drop(entry);
@@ -71,8 +71,8 @@ impl Peer {
         self.with(|core, _| core.link.drain());
     }
 
-    /// The gateway is gone in a moment: what is dropped from now on was not ended by its application. Says nothing to the
-    /// peer.
+    /// Marks the gateway as about to exit: flows dropped later were not ended by their applications. Sends
+    /// nothing to the peer.
     pub(crate) fn note_gone(&self) {
         self.draining.store(true, Relaxed);
     }
@@ -86,7 +86,7 @@ impl Peer {
         self.stopping.load(Relaxed)
     }
 
-    /// Resets every flow that is still open, at both ends.
+    /// Resets all open flows, at both ends.
     pub(crate) fn reset_flows(self: &Arc<Self>) {
         let wakers = self.with(|core, now| {
             let mut wakers = Vec::new();
@@ -111,7 +111,7 @@ impl Peer {
         flows.into_iter().map(aged).collect()
     }
 
-    /// Lists what the open flows have moved.
+    /// Lists the traffic of open flows.
     pub(crate) fn list_open(&self, open: &mut OpenFlows<'_>) {
         let tallies: Vec<_> = {
             let core = self.core.lock();
@@ -121,7 +121,7 @@ impl Peer {
         open.extend(tallies.iter().map(|tally| self.figures_of(tally)));
     }
 
-    /// Counts what flows have moved that are over: under the lock under which they end.
+    /// Counts the traffic of ended flows: under the lock of their end.
     pub(super) fn count_ended(&self, tallies: impl IntoIterator<Item = FlowTally>) {
         tallies.into_iter().for_each(|tally| self.ledger.destinations.add(self.figures_of(&tally)));
     }
@@ -136,14 +136,14 @@ impl Peer {
         }
     }
 
-    /// Asks the link what becomes of a flow, while its bytes may still show it.
+    /// Asks the link for a flow's outcome while its bytes may still show it.
     pub(crate) fn look(&self, core: &mut Core, id: FlowId) {
         if core.flows.get(&id).is_some_and(|entry| entry.tally.is_curious()) {
             self.note_outcome(core, id);
         }
     }
 
-    /// Asks the link what becomes of a flow, after policy at either end, or what it carries, may have changed it.
+    /// Asks the link for a flow's outcome after a possible change by policy at either end or by its content.
     pub(crate) fn note_outcome(&self, core: &mut Core, id: FlowId) {
         let Some(entry) = core.flows.get_mut(&id) else { return };
         if let Some(flow) = core.link.flow(id) {
@@ -155,7 +155,7 @@ impl Peer {
 const DENIED_THERE: &str = "the peer does not let this gateway reach the destination; see `allow`, `deny` and `allow_sources` in its configuration";
 
 impl Core {
-    /// Makes room for those who wait for a flow.
+    /// Adds an entry for the waiters of a flow.
     pub(super) fn enter(&mut self, flow: FlowId) -> u64 {
         self.entered += 1;
         self.flows.insert(flow, FlowEntry::new(self.entered));

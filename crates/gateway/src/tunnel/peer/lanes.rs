@@ -36,15 +36,15 @@ pub(crate) enum JoinError {
 pub(crate) struct Exchange {
     /// When it began.
     pub(crate) began: Instant,
-    /// The instance that this side said it is.
+    /// The instance named by this side.
     pub(crate) said: u64,
     /// Whether this side dialled.
     pub(crate) dialled: bool,
-    /// What ties proofs to the lane.
+    /// Ties proofs to the lane.
     pub(crate) binding: Option<Binding>,
 }
 
-/// What both ends of a lane know and nobody else; none where it is not encrypted.
+/// A secret shared by both ends of a lane alone; none without encryption.
 pub(crate) type Binding = [u8; 32];
 
 /// The lane is no longer one of the link's.
@@ -57,7 +57,7 @@ pub(crate) enum LaneGone {
 }
 
 impl Peer {
-    /// Encodes this side's hello to who presented a key on a lane; returns which instance it speaks of, too.
+    /// Encodes this side's hello to the holder of a presented key; also returns the instance it names.
     pub(crate) fn hello(
         &self,
         lane: LaneId,
@@ -74,20 +74,20 @@ impl Peer {
         (hello.instance, out)
     }
 
-    /// Says whether the peer has proved that it holds the key of the group in which it is believed to be.
+    /// Whether the peer has proved possession of its expected group's key.
     fn is_proved(&self, theirs: &PublicKey, hello: &Hello, binding: Option<&Binding>) -> bool {
         let Some((key, binding)) = self.proving().zip(binding) else { return false };
         let claim = Claim { binding, prover: theirs, verifier: &self.ours, instance: hello.instance };
         hello.group_proof.is_some_and(|proof| key.holds(claim, &proof))
     }
 
-    /// What proofs are made with, if the peer is to be of a group and chunks are named to it.
+    /// The key for proofs, if the peer is to be of a group and chunks are named to it.
     fn proving(&self) -> Option<&ProofKey> {
         let member = self.settings.group.as_ref().filter(|_| self.settings.link.names.is_some())?;
         Some(&member.proofs)
     }
 
-    /// Says that the peer is not of the group in which it is believed to be.
+    /// Logs a peer outside its expected group.
     fn note_stranger(&self, hello: &Hello) {
         let Some(member) = &self.settings.group else { return };
         if let Some(held_back) = self.group_log.due() {
@@ -105,10 +105,10 @@ impl Peer {
         }
     }
 
-    /// Registers a lane after both hellos; `theirs` is the key that the peer presented on it.
+    /// Registers a lane after both hellos; `theirs` is the peer's presented key.
     ///
-    /// A hello may be late: lost on the way, it is sent again by a system whose program has ended since, or nobody came
-    /// to read it. An exchange that began after the present instance was met brings no older one.
+    /// A hello may be late: retransmitted by the system of an ended program, or long unread. An exchange
+    /// begun after the present instance was met brings no older one.
     ///
     /// # Errors
     /// If the link does not take it, or its id is in use.
@@ -122,7 +122,7 @@ impl Peer {
         let signal = Arc::new(LaneSignal::new(lane, &self.effort));
         let is_proved = self.is_proved(&theirs, hello, binding.as_ref());
         self.with(|core, now| {
-            // Under the lock, so that whoever ends the peer closes each lane that came before.
+            // Under the lock: the end of a peer must close every earlier lane.
             if self.ended.load(Relaxed) {
                 return Err(JoinError::Ended);
             }
@@ -133,13 +133,13 @@ impl Peer {
             if is_new && core.met.is_some_and(|(_, since)| began < since) {
                 return Err(JoinError::Late);
             }
-            // Which key is smaller decides who gives flows which numbers; a rotated key may turn that around. It comes
-            // with a new instance, which ends all flows.
+            // The order of keys decides on the numbering of flows; a rotated key may reverse it. It comes
+            // with a new instance, and that ends all flows.
             let first = self.ours < theirs;
             if core.first != first && !is_new && !(core.flows.is_empty() && core.lanes.is_empty()) {
                 return Err(JoinError::KeyChanged);
             }
-            // Before the call, so that a LaneReady for it finds it.
+            // Before the call: a LaneReady for it must find it.
             core.lanes.insert(lane, Arc::clone(&signal));
             if is_proved {
                 core.link.handle_group_proof();
@@ -167,8 +167,8 @@ impl Peer {
         Ok(signal)
     }
 
-    /// Tells the link that a lane ended, unless the link closed it; in order, if the peer ended it behind all that it had
-    /// sent.
+    /// Reports a lane's end to the link, unless the link closed it; in order, if the peer ended it behind all
+    /// its data.
     pub(crate) fn lane_lost(self: &Arc<Self>, lane: &LaneSignal, short_lived: bool, in_order: bool) {
         if short_lived {
             self.short_lived.fetch_add(1, Relaxed);
@@ -187,14 +187,14 @@ impl Peer {
         self.dial.notify_one();
     }
 
-    /// Tells the dialler that a lane lives on, and so that the peer takes lanes.
+    /// Reports a stable lane to the dialler: the peer takes lanes.
     pub(crate) fn lane_lives_on(&self) {
         self.lived_on.store(true, Relaxed);
         self.dial.notify_one();
     }
 
-    /// Hands received bytes to the link, turn by turn. Between turns others have the link and the processor; what the peer
-    /// makes work of beyond proportion is waited for, all its lanes behind one another.
+    /// Hands received bytes to the link, turn by turn. Between turns others have the link and the CPU; work
+    /// caused by the peer beyond proportion is waited for, all its lanes behind one another.
     ///
     /// # Errors
     /// If the lane is to be closed.
@@ -223,10 +223,10 @@ impl Peer {
         })
     }
 
-    /// Appends what the lane's socket takes next; false if there is nothing.
+    /// Appends the next bytes for the lane's socket; false if there are none.
     pub(crate) fn transmit(self: &Arc<Self>, lane: LaneId, out: &mut Vec<u8>) -> bool {
         self.with(|core, now| {
-            // Here rather than by the timer alone, which is late when processors are scarce.
+            // Here as well as by the timer, late under CPU shortage.
             self.pace(core, now);
             core.lanes.contains_key(&lane) && core.link.poll_transmit(lane, now, out)
         })
@@ -238,7 +238,7 @@ impl Peer {
         (core.wanted, core.lanes.len())
     }
 
-    /// Takes the number of lanes that ended right after they began, which is a refusal in all but name.
+    /// Takes the number of short-lived lanes, refusals in all but name.
     pub(crate) fn take_short_lived(&self) -> u64 {
         self.short_lived.swap(0, Relaxed)
     }
@@ -253,15 +253,15 @@ impl Peer {
         *self.trouble.lock() = Some((state, reason));
     }
 
-    /// Ends all that runs for the peer, takes no more lanes, and lets go of all that is remembered for it: connections
-    /// that came in before it ended know of it for as long as they live.
+    /// Ends all tasks of the peer, takes no more lanes, and releases all its memory: earlier connections hold
+    /// a reference to it for as long as they live.
     pub(crate) fn end(self: &Arc<Self>) {
         self.close_lanes();
         self.reset_flows();
         self.tasks.end();
         let link = self.with(|core, now| {
             core.over = true;
-            // The link does not tell of what ends with it.
+            // The link does not report flows ending with it.
             self.count_ended(core.link.tallies());
             let link = core.link.end(now);
             self.note_reach(&core.link);
@@ -272,7 +272,7 @@ impl Peer {
         self.carry_out(Due { reach: true, ..Due::default() });
     }
 
-    /// Lets every lane write what it has and end, and takes no more.
+    /// Lets every lane flush and end, and takes no more.
     pub(crate) fn close_lanes(&self) {
         let core = self.core.lock();
         self.ended.store(true, Relaxed);
@@ -295,7 +295,7 @@ const WAIT_FOR_A_STEP: Duration = Duration::from_nanos(100);
 /// Nothing is waited for longer than this at once.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Where the counts of a role lie.
+/// Index of a role's counts.
 pub(crate) fn role_index(role: LaneRole) -> usize {
     match role {
         LaneRole::Control => 0,
@@ -304,5 +304,5 @@ pub(crate) fn role_index(role: LaneRole) -> usize {
     }
 }
 
-/// The roles in the order in which they are dialled.
+/// The roles in dialling order.
 pub(crate) const ROLES: [LaneRole; 3] = [LaneRole::Control, LaneRole::Repair, LaneRole::Flow];

@@ -13,24 +13,24 @@ use super::Peer;
 use crate::logs::{Cleared, LogReader, LogWriter, PeerLogs, Settled};
 use crate::slow_disk::{self, READ_LIMIT};
 
-/// Where both logs are kept.
+/// Writers and readers of both logs on disk.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) writer: LogWriter,
     pub(super) reader: LogReader,
-    /// How many pieces had been skipped when all that is remembered was there last; none before it was.
+    /// The count of skipped pieces when the disk last had everything; none before the first time.
     whole_at: Mutex<Option<u64>>,
-    /// Of whoever writes what is missing, or gives memory back.
+    /// Serializes writing of missing pieces and release of memory.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Kept {
-    /// Nothing of what is remembered is there yet.
+    /// The disk has nothing yet.
     pub(super) fn new(writer: LogWriter, reader: LogReader) -> Self {
         Self { writer, reader, whole_at: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
-    /// Notes that all that is remembered is there, but for what is skipped from now on.
+    /// Notes a complete disk copy, but for pieces skipped from now on.
     pub(super) fn note_whole(&self) {
         self.note_whole_since(self.writer.skipped());
     }
@@ -39,13 +39,13 @@ impl Kept {
         *self.whole_at.lock() = Some(skipped);
     }
 
-    /// Says whether all that is remembered is there, so that its memory can be given back.
+    /// Whether the disk copy is complete, and memory can be given back.
     fn is_whole(&self) -> bool {
         *self.whole_at.lock() == Some(self.writer.skipped())
     }
 }
 
-/// What logs that are on disk only ask of the memory that all logs share.
+/// Memory request of logs on disk only, out of the memory shared by all logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     /// Nothing.
@@ -77,13 +77,13 @@ impl Peer {
         self.with(|core, _| core.link.set_flow_memory(bytes));
     }
 
-    /// Gives the memory of both logs back once they are on disk, if they are kept there and `still_idle` then holds.
-    /// What the disk was too slow for is written first.
+    /// Gives the memory of both logs back once they are on disk, if they are kept there and `still_idle` then
+    /// holds. Pieces skipped by a slow disk are written first.
     pub(crate) fn release_logs(self: &Arc<Self>, still_idle: impl Fn(&LinkStats) -> bool + Send + 'static) {
         let peer = Arc::clone(self);
         self.tasks.spawn(async move {
             let Some(kept) = peer.kept.get() else { return };
-            // Whoever has it waits for the disk.
+            // The holder waits for the disk.
             let Ok(_turn) = kept.turn.try_lock() else { return };
             if !kept.is_whole() {
                 if !peer.settings.link.keeps_bytes {
@@ -91,7 +91,7 @@ impl Peer {
                 }
                 peer.write_rest(kept).await;
             }
-            // An error means that the writing has ended.
+            // An error means the end of the writer.
             let settled = kept.writer.settle().await.unwrap_or(false);
             let released = settled
                 && peer.with(|core, _| {
@@ -99,7 +99,7 @@ impl Peer {
                     let may_go = kept.is_whole() && still_idle(&stats);
                     core.used_at_release = [stats.out.log_used, stats.inbound.log_used];
                     let released = may_go && core.link.release_logs();
-                    // Under the lock, as where they come back, so that it says what is so.
+                    // Under the lock, as on their return: the flag must match the state.
                     released.then(|| peer.released.send_replace(true)).is_some()
                 });
             if released {
@@ -113,8 +113,8 @@ impl Peer {
         self.may_keep && self.kept.get().is_none()
     }
 
-    /// Keeps both logs from now on, and what is known of the peer's chunk store, if that can be done here: on a disk
-    /// that has nothing of them yet. What they hold already is written too, as fast as the disk takes it.
+    /// Keeps both logs from now on, and the knowledge of the peer's chunk store, if possible: on a disk
+    /// without a copy yet. Their present content is written too, at the disk's speed.
     pub(crate) fn keep_logs(self: &Arc<Self>, logs: PeerLogs) {
         let Some((writer, reader)) = logs.writer.zip(logs.reader) else { return };
         self.with(|core, _| {
@@ -135,16 +135,16 @@ impl Peer {
         });
     }
 
-    /// Writes what both logs hold, for it was remembered before they were kept, or skipped. A log of which only
-    /// fingerprints are in memory has nothing to write, and does not become whole.
+    /// Writes the content of both logs from before persistence, or skipped. A log with only fingerprints in
+    /// memory has nothing to write, and does not become complete.
     async fn write_rest(&self, kept: &Kept) {
         let skipped = kept.writer.skipped();
         for side in [LogSide::Out, LogSide::Inbound] {
             let (mut from, mut written) = (0, 0);
-            // What is remembered meanwhile is written anyhow.
+            // Pieces added meanwhile are written anyhow.
             while written < self.settings.link.log_capacity {
                 let bytes = self.write_some(kept, side, &mut from);
-                // An error means that the writing has ended.
+                // An error means the end of the writer.
                 if !kept.writer.settle().await.unwrap_or(false) {
                     return;
                 }
@@ -163,7 +163,8 @@ impl Peer {
     fn write_some(&self, kept: &Kept, side: LogSide, from: &mut u64) -> u64 {
         let mut bytes = 0;
         for _ in 0..AT_ONCE {
-            // Under the lock, so that nothing newer lies where a piece comes; for each by itself, as it is copied there.
+            // Under the lock: nothing newer may take a piece's place; one lock per piece, as it is copied
+            // there.
             let core = self.core.lock();
             let Some(piece) = core.link.log_piece(side, *from) else { break };
             let len = piece.plain.len() as u64;
@@ -178,23 +179,23 @@ impl Peer {
         self.kept.get().map(|kept| kept.writer.close())
     }
 
-    /// Asks for memory for logs that are on disk only.
+    /// Asks for memory for logs on disk only.
     pub(crate) fn ask_for_share(&self) {
         self.share.send_replace(Share::Asked);
     }
 
-    /// Says whether logs that are on disk only are to be reckoned with.
+    /// Whether logs on disk only count as claimants.
     pub(crate) fn wants_share(&self) -> bool {
         *self.share.borrow() != Share::Idle
     }
 
-    /// Waits until logs that are on disk only ask for memory.
+    /// Waits for a memory request by logs on disk only.
     pub(crate) async fn asked_for_share(&self) {
         // The sender is ours.
         let _ = self.share.subscribe().wait_for(|share| *share == Share::Asked).await;
     }
 
-    /// Has logs read that asked for memory: their limits are what there is for them.
+    /// Grants a memory request: the limits are set, and the logs are read.
     pub(crate) fn grant_share(&self) {
         self.share.send_if_modified(|share| {
             let asked = *share == Share::Asked;
@@ -205,18 +206,18 @@ impl Peer {
         });
     }
 
-    /// Reads the logs again, as much as there is memory for; what is not found, or fails, is forgotten at both ends.
+    /// Reads the logs again, up to their memory limit; unfound or failed parts are forgotten at both ends.
     pub(super) fn load_logs(self: &Arc<Self>) {
         let peer = Arc::clone(self);
         self.tasks.spawn(async move {
             let config = peer.settings.link.clone();
-            // What both ends agreed on.
+            // As agreed by both ends.
             let capacity = peer.status().link.inbound.log_capacity;
             let reader = peer.kept.get().map(|kept| kept.reader.clone());
             if reader.is_some() {
                 peer.ask_for_share();
                 let mut share = peer.share.subscribe();
-                // One that nobody shares memory out to has what it had.
+                // Without an arbiter of memory it keeps its old limits.
                 let _ = timeout(SHARE_LIMIT, share.wait_for(|share| *share != Share::Asked)).await;
             }
             let limits = peer.log_limits();
@@ -256,7 +257,7 @@ impl Peer {
         });
     }
 
-    /// Waits until the logs are in memory, if the peer that says this hello would miss them.
+    /// Waits for the logs to be in memory, if the sender of this hello would miss them.
     pub(crate) async fn ready_for(self: &Arc<Self>, hello: &Hello) {
         self.ready_if(|link| link.needs_logs_for(hello)).await;
     }
@@ -276,7 +277,7 @@ impl Peer {
             needed
         });
         if wanted {
-            // An error means that the gateway ends.
+            // An error means the end of the gateway.
             let _ = released.wait_for(|released| !released).await;
         }
     }
@@ -288,9 +289,9 @@ impl Peer {
             let stats = core.link.stats();
             core.link.clear_logs(now);
             core.used_at_release = [0; 2];
-            // Under the lock, so that it comes behind all that was remembered before and ahead of what is next.
+            // Under the lock: behind all earlier pieces and ahead of the next.
             let on_disk = core.log_writer.as_ref().map(LogWriter::clear);
-            // There is nothing that could be missing.
+            // Nothing can be missing.
             self.kept.get().into_iter().for_each(Kept::note_whole);
             (stats.out.log_used + stats.inbound.log_used, on_disk)
         })
@@ -302,10 +303,10 @@ impl Peer {
     }
 }
 
-/// How long logs that come back wait for their share of memory, which takes no time but on a gateway that has none.
+/// How long returning logs wait for their share of memory: no time at all unless the gateway has no arbiter.
 const SHARE_LIMIT: Duration = Duration::from_millis(500);
 
-/// Pieces of a log that wait for the disk at once where it is written as a whole.
+/// Queue length of pieces for the disk while a whole log is written.
 const AT_ONCE: usize = 64;
 
 #[cfg(test)]
@@ -319,17 +320,17 @@ impl Peer {
         self.released.send_replace(true);
     }
 
-    /// What writes its logs, if they are kept.
+    /// The writer of its logs, if they are kept.
     pub(crate) fn log_writer(&self) -> Option<LogWriter> {
         self.kept.get().map(|kept| kept.writer.clone())
     }
 
-    /// What the disk has of its logs, if they are kept.
+    /// The disk's content of its logs, if they are kept.
     pub(crate) fn logs_on_disk(&self) -> Option<SavedLogs> {
         self.kept.get().map(|kept| kept.reader.read(self.log_limits()))
     }
 
-    /// Whether the disk has all that is remembered.
+    /// Whether the disk copy is complete.
     pub(crate) fn has_whole_logs(&self) -> bool {
         self.kept.get().is_some_and(Kept::is_whole)
     }

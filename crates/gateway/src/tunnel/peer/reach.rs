@@ -1,4 +1,4 @@
-//! Whether a peer can be reached, and who waits until it can.
+//! A peer's availability, and waiting for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,12 +11,12 @@ use oncewire_link::Link;
 
 use super::Peer;
 
-/// Whether flows can be opened, and since when that has been so.
+/// Whether flows can be opened, and since when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reach {
     /// Whether the link is up.
     pub(super) up: bool,
-    /// Whether the peer has said that it takes no new flows, and has not come anew since.
+    /// Whether the peer is draining: it announced an end of new flows, and has not come anew since.
     pub(super) leaving: bool,
     pub(super) since: Now,
 }
@@ -28,7 +28,7 @@ impl Reach {
 }
 
 impl Peer {
-    /// Brings `reach` in line with the link; under the lock, so that who is told of anything else finds it so.
+    /// Brings `reach` in line with the link; under the lock: receivers of other news must find it current.
     pub(super) fn note_reach(self: &Arc<Self>, link: &Link) {
         let (up, leaving) = (link.is_up(), link.peer_drains());
         let mut before = None;
@@ -69,7 +69,7 @@ impl Peer {
         self.tasks.spawn(async move {
             let Some(peer) = peer.upgrade() else { return };
             let held_back = peer.reach_log.next().await;
-            // Before it is read, so that what changes from now on is said again.
+            // Before the read: later changes must be reported again.
             peer.reach_unsaid.store(false, Relaxed);
             let up = peer.reach.borrow().up;
             log(&peer, up, held_back);
@@ -81,18 +81,19 @@ impl Peer {
         tokio::time::timeout(limit, self.up()).await.is_ok()
     }
 
-    /// Waits for a link that is being repaired, or begins anew, until it has taken no flows for `grace`: who comes
-    /// later does not wait.
+    /// Waits for a link under repair or restart, until it has taken no flows for `grace`: later callers do
+    /// not wait.
     pub(crate) async fn wait_repaired(&self, grace: Duration) {
         let _ = tokio::time::timeout_at(self.end_of(grace), self.up()).await;
     }
 
-    /// As [`Self::wait_repaired`], and until the peer has said what it fronts, for which it has `grace` once it is up.
+    /// As [`Self::wait_repaired`], and until the peer has announced its networks, with a limit of `grace`
+    /// once it is up.
     pub(crate) async fn wait_heard(&self, grace: Duration) {
         self.wait_repaired(grace).await;
         if self.takes_flows() {
             let mut announced = self.announced.subscribe();
-            // An error means that the gateway ends.
+            // An error means the end of the gateway.
             let heard = announced.wait_for(Option::is_some);
             let _ = tokio::time::timeout_at(self.end_of(grace), heard).await;
         }
@@ -101,7 +102,7 @@ impl Peer {
     /// Waits until the link has been away for `grace`.
     pub(crate) async fn lost(&self, grace: Duration) {
         let mut reach = self.reach.subscribe();
-        // An error means that the gateway ends, and with it whoever waits.
+        // An error means the end of the gateway and all its waiters.
         while reach.wait_for(|reach| !reach.up).await.is_ok() {
             let repaired =
                 tokio::time::timeout_at(self.end_of(grace), reach.wait_for(|reach| reach.up)).await;
@@ -114,7 +115,7 @@ impl Peer {
     /// Waits until the peer takes flows.
     async fn up(&self) {
         let mut reach = self.reach.subscribe();
-        // An error means that the gateway ends.
+        // An error means the end of the gateway.
         let _ = reach.wait_for(Reach::takes_flows).await;
     }
 
@@ -133,7 +134,7 @@ impl Peer {
         self.reach.borrow().takes_flows()
     }
 
-    /// Says whether the peer has said that it takes no new flows; it may be gone by now, but has not come anew.
+    /// Whether the peer has announced an end of new flows; it may be gone by now, but has not come anew.
     pub(crate) fn is_leaving(&self) -> bool {
         self.reach.borrow().leaving
     }

@@ -16,12 +16,12 @@ pub(crate) struct PeerStatus {
     pub(crate) wire_received: u64,
     pub(crate) wire_sent: u64,
     pub(crate) link: LinkStats,
-    /// Log bytes that were not saved, sent and received; none if logs end with the process.
+    /// Unsaved log bytes, sent and received; none if logs end with the process.
     pub(crate) not_saved: Option<[u64; 2]>,
 }
 
 impl Peer {
-    /// Returns why its logs are not kept that could be, one entry for each.
+    /// Returns the reasons for deferred persistence, one per log.
     pub(crate) fn unkept_logs(&self) -> Vec<Unkept> {
         self.core.lock().log_writer.iter().flat_map(LogWriter::unkept).collect()
     }
@@ -51,5 +51,5 @@ impl Peer {
     }
 }
 
-/// Why a peer whose link is up takes no flows.
+/// The reason for no flows on an up link.
 const DRAINING: &str = "the peer takes no new flows: it stops, or begins anew";

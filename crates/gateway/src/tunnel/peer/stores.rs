@@ -38,20 +38,20 @@ impl GroupStanding {
 pub(crate) type HintsSaved = oneshot::Receiver<io::Result<u64>>;
 
 impl Peer {
-    /// Gives the link what became of a read; from any thread.
+    /// Gives the link the outcome of a read; from any thread.
     pub(crate) fn handle_chunk(self: &Arc<Self>, reply: StoreReply) {
         self.with(|core, now| core.link.handle_store(reply, now));
     }
 
-    /// Tells the link how the store stands, if that is not what it was told last.
+    /// Reports the store's state to the link on a change.
     pub(crate) fn tell_store_state(self: &Arc<Self>) {
         if self.settings.store.is_some() {
             self.touch();
         }
     }
 
-    /// Hands the link's requests to the store, and tells it how that stands. Under the lock, so that puts are queued
-    /// before anything is acknowledged; nothing here waits.
+    /// Hands the link's requests to the store, and the store's state to the link. Under the lock: puts are
+    /// queued before anything is acknowledged; nothing here waits.
     pub(super) fn feed_store(self: &Arc<Self>, core: &mut Core) {
         let Some(store) = &self.settings.store else { return };
         while let Some(request) = core.link.poll_chunk_store() {
@@ -72,7 +72,7 @@ impl Peer {
         }
     }
 
-    /// Has a request served by a neighbour or by the own store; what is not answered here is answered later.
+    /// Has a request served by a neighbour or by the own store; the rest is answered later.
     pub(crate) fn serve(
         self: &Arc<Self>,
         store: &Arc<ChunkStore>,
@@ -81,7 +81,7 @@ impl Peer {
         if let StoreRequest::Peek { purpose: Purpose::Survey, .. } = &request {
             return self.survey(store, request);
         }
-        // A neighbour is asked for a chunk by its name; what the own store is being given is soon there.
+        // A neighbour is asked for a chunk by its name; a chunk on its way to the own store is soon there.
         let StoreRequest::Read { ticket, name: ChunkName::Full(name), len, key, is_brought: false } =
             &request
         else {
@@ -91,7 +91,7 @@ impl Peer {
         else {
             return store.serve(self, request);
         };
-        // What a disk has that hangs may be read at a neighbour only.
+        // A chunk on a hung disk can be read at a neighbour only.
         let held = store.can_read() && store.holds(name.tag(), *len);
         if held && (*len < LEAST_SHARED || store.is_soon()) {
             return store.serve(self, request);
@@ -122,7 +122,7 @@ impl Peer {
         }
     }
 
-    /// Finds out which chunks can be read at all: those that the own store lacks may be at a neighbour.
+    /// Finds the readable chunks: those missing in the own store may be at a neighbour.
     fn survey(self: &Arc<Self>, store: &Arc<ChunkStore>, request: StoreRequest) -> Option<StoreReply> {
         let group = self.settings.group.as_ref();
         let StoreRequest::Peek { ticket, chunks, key, .. } = &request else { return None };
@@ -149,12 +149,12 @@ impl Peer {
         let survey = Survey { key: key.clone(), chunks, done: Box::new(done) };
         match member.neighbours.survey(survey) {
             true => None,
-            // As if all that is not here were there.
+            // As if the neighbours had everything missing here.
             false => store.serve(self, request),
         }
     }
 
-    /// Says how the link stands to the group that both ends may be in.
+    /// The link's standing in the group shared by both ends.
     pub(crate) fn group_standing(&self) -> GroupStanding {
         let link = &self.core.lock().link;
         GroupStanding { is_member: link.is_of_group(), keeps_chunks: link.peer_keeps_chunks() }
@@ -165,17 +165,18 @@ impl Peer {
         self.with(|core, _| core.link.tell_group(frame))
     }
 
-    /// Takes what can be read at the peer's site.
+    /// Takes the chunks readable at the peer's site.
     pub(crate) fn learn_chunks(self: &Arc<Self>, least_log2: u8, tags: &[u64]) {
         self.learn(|link, now| link.learn_chunks(1 << least_log2.min(16), tags, now));
     }
 
-    /// As [`Self::learn_chunks`], of what a neighbour of the peer has.
+    /// As [`Self::learn_chunks`], for the chunks of a neighbour of the peer.
     pub(crate) fn learn_stored(self: &Arc<Self>, chunks: &[PackedTag]) {
         self.learn(|link, now| link.learn_stored(chunks, now));
     }
 
-    /// Has the link learn what can be read at the peer's site, unless that is known to be of no use to the peer.
+    /// Has the link learn the chunks readable at the peer's site, unless they are known to be of no use to
+    /// the peer.
     fn learn(self: &Arc<Self>, learn: impl FnOnce(&mut Link, Now)) {
         self.with(|core, now| {
             if core.link.may_read_of_group() {
@@ -184,16 +185,16 @@ impl Peer {
         });
     }
 
-    /// Has what is known of the peer's store saved beside the logs, if they are kept and anything can be known; tells how
-    /// many bytes that is when the disk has them, or what the disk says, which is logged too, once until it is saved
-    /// again. Never waits. It is taken from the link piece by piece, so that the peer's lock is held for none of them
-    /// longer than for a block. Of a link that is over nothing is saved: what is there is the best that there will be, or
-    /// its successor's.
+    /// Saves the knowledge of the peer's store beside the logs, if they are kept and there can be any.
+    /// Reports the number of bytes once the disk has them, or the disk's error, also logged once until the
+    /// next success. Never waits. The knowledge is taken from the link piece by piece: each piece holds the
+    /// peer's lock for no longer than a block does. Nothing is saved of a link that is over: the file then
+    /// holds the best there will be, or its successor's.
     pub(crate) fn save_hints(self: &Arc<Self>) -> Option<HintsSaved> {
         self.write_hints(|peer| save_by(|at| peer.core.lock().link.save_hints(at)))
     }
 
-    /// As [`Self::save_hints`], but nothing stays of what is known.
+    /// As [`Self::save_hints`], but erases the knowledge.
     pub(crate) fn empty_hints(self: &Arc<Self>) -> Option<HintsSaved> {
         self.write_hints(|_| Some(Vec::new()))
     }

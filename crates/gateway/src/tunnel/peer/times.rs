@@ -1,4 +1,4 @@
-//! What a peer does when its time has come.
+//! A peer's timed work.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ impl Peer {
     pub(crate) async fn run_pacing(self: Arc<Self>) {
         loop {
             self.effort.busy().await;
-            // What was before belongs to no stretch of work.
+            // Earlier effort belongs to no stretch of work.
             self.effort.take();
             self.effort.look_around();
             loop {
@@ -25,7 +25,7 @@ impl Peer {
         }
     }
 
-    /// Tells the link what was done if it is time to, and returns whether there is nothing more to tell.
+    /// Reports the effort to the link if due, and returns whether nothing is left to report.
     pub(super) fn pace(&self, core: &mut Core, now: Now) -> bool {
         let Some(effort) = self.effort.take_due() else { return false };
         core.link.handle_load(effort, now);

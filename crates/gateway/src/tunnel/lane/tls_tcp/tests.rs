@@ -60,7 +60,7 @@ impl Dialling {
     }
 }
 
-/// A gateway that lets this one in, and says hello.
+/// A gateway that admits this one and says hello.
 async fn gateway(identity: Identity, guest: PublicKey) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -80,7 +80,7 @@ async fn gateway(identity: Identity, guest: PublicKey) -> SocketAddr {
     address
 }
 
-/// What takes every connection, and answers as a captive portal does.
+/// A captive portal: takes and answers every connection.
 async fn portal() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -95,7 +95,7 @@ async fn portal() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_peer_is_reached_at_the_last_address_of_its_name_if_the_others_are_silent() {
+async fn peer_is_reached_past_silent_addresses() {
     let (branch, hub) = (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]));
     let dialling = dialling(&branch, &hub);
     let silent = [silent().await, silent().await, silent().await];
@@ -107,7 +107,7 @@ async fn a_peer_is_reached_at_the_last_address_of_its_name_if_the_others_are_sil
 }
 
 #[tokio::test]
-async fn a_peer_is_reached_behind_addresses_that_answer_as_somebody_else() {
+async fn peer_is_reached_past_wrong_identities() {
     let (branch, hub) = (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]));
     let dialling = dialling(&branch, &hub);
     let stranger = gateway(Identity::from_seed([3; 32]), branch.public_key()).await;
@@ -116,7 +116,7 @@ async fn a_peer_is_reached_behind_addresses_that_answer_as_somebody_else() {
     let hub = gateway(hub, branch.public_key()).await;
     dialling.try_at(&[others.as_slice(), &[hub]].concat()).await.map(drop).unwrap();
     assert_eq!(*dialling.known.lock(), Some(hub));
-    // Where it was it is looked for first, and nowhere else if it is there.
+    // The last address is tried first, and alone if the peer is there.
     let silent = silent().await;
     dialling.try_at(&[silent.0.local_addr().unwrap(), hub]).await.map(drop).unwrap();
     let failed = dialling.try_at(&others).await.map(drop).unwrap_err();
@@ -139,7 +139,7 @@ async fn a_peer_is_reached_behind_addresses_that_answer_as_somebody_else() {
 }
 
 #[test]
-fn every_address_has_its_turn_and_where_the_peer_was_has_longest() {
+fn last_known_address_has_the_longest_turn() {
     let all: Vec<SocketAddr> = (1..=8).map(|last| SocketAddr::from(([192, 0, 2, last], 7400))).collect();
     assert_eq!(delays(&all[..2], Some(all[0])).first, PROOF_DELAY);
     assert_eq!(delays(&all[..2], None).first, ATTEMPT_DELAY);
