@@ -2,8 +2,8 @@
 
 /// A sum of 16-bit words in ones' complement.
 ///
-/// Pieces are added in any order. A piece of odd length counts as if a zero byte followed, so that only the last piece
-/// of a message may have one.
+/// Pieces are added in any order. A piece of odd length counts as if a zero byte followed, so only the last
+/// piece of a message may be odd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -45,7 +45,7 @@ impl Sum {
     }
 }
 
-/// Computes the checksum of a message whose own field for it is zero.
+/// Computes the checksum of a message; its own checksum field must be zero.
 #[must_use]
 pub fn compute(message: &[u8]) -> u16 {
     Sum::default().with(message).finish()
@@ -74,7 +74,7 @@ pub fn update_bytes(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     Sum::default().with_u16(!checksum).with_u16(!old).with(new).finish()
 }
 
-/// Does as [`update_bytes`] for UDP, in which zero means that there is none [RFC 768].
+/// Like [`update_bytes`], for UDP: zero stands for no checksum there [RFC 768].
 #[must_use]
 pub fn update_udp(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     if checksum == 0 { 0 } else { never_zero(update_bytes(checksum, old, new)) }

@@ -25,13 +25,13 @@ pub enum Layer {
     Icmpv6,
 }
 
-/// A packet that cannot be read or written.
+/// An unreadable or unwritable packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The packet ends too early.
     #[error("{layer}: {need} bytes are needed, and {have} are there")]
     Short {
-        /// The part that is not whole.
+        /// The incomplete part.
         layer: Layer,
         /// Bytes from the start of this part, at least.
         need: usize,
@@ -48,14 +48,14 @@ pub enum Error {
         /// Its value, in the unit of the field.
         value: u32,
     },
-    /// What is to be written does not fit the format.
+    /// The input does not fit the format.
     #[error("{layer}: {len} bytes of {field} are too many, the most is {most}")]
     TooLong {
-        /// The part that is being written.
+        /// The part being written.
         layer: Layer,
-        /// What is too long.
+        /// The field of excessive length.
         field: &'static str,
-        /// Bytes that the format has room for.
+        /// The format's limit in bytes.
         most: usize,
         /// Bytes to be written.
         len: usize,
@@ -63,7 +63,7 @@ pub enum Error {
     /// The buffer is too small.
     #[error("{layer}: {need} bytes are to be written, and the buffer has {room}")]
     NoRoom {
-        /// The part that is being written.
+        /// The part being written.
         layer: Layer,
         /// Bytes of this part.
         need: usize,

@@ -13,20 +13,20 @@ pub struct Icmpv6<'a>(Message<'a>);
 /// Number and count of an echo request or reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
-    /// Whose request it is.
+    /// The sender of the request.
     pub identifier: u16,
-    /// Which of its requests.
+    /// The number of the request, by this sender.
     pub sequence: u16,
 }
 
-/// The fields of a message of either version that do not follow from other ones.
+/// The independent fields of a message of either version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IcmpFields {
     /// Type, see [`icmp_kind`] and [`icmpv6_kind`].
     pub kind: u8,
     /// Code within the type.
     pub code: u8,
-    /// Four bytes whose meaning depends on the type.
+    /// Four bytes; their meaning depends on the type.
     pub parameter: [u8; 4],
 }
 
@@ -101,19 +101,19 @@ impl<'a> Icmp<'a> {
         self.0.checksum()
     }
 
-    /// Says whether the checksum is right, for a message that is whole.
+    /// Says whether the checksum is right, for a whole message.
     #[must_use]
     pub fn verify(&self) -> bool {
         self.0.sum(checksum::Sum::default()).finish() == 0
     }
 
-    /// Returns what is behind the first 8 bytes.
+    /// Returns the bytes behind the first 8.
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         self.0.body
     }
 
-    /// Returns the beginning of the packet that an error is about; none if this is no error.
+    /// Returns the beginning of the packet quoted by an error; none if this is no error.
     ///
     /// Extensions behind it [RFC 4884] are not part of it; padding before them is.
     #[must_use]
@@ -128,7 +128,7 @@ impl<'a> Icmp<'a> {
         }
     }
 
-    /// Reads the packet that an error is about, without its end; none if this is no error.
+    /// Reads the packet quoted by an error, without its end; none if this is no error.
     #[must_use]
     pub fn quoted(&self) -> Option<Result<Ip<'a>, Error>> {
         Some(Ipv4::read_cut(self.quoted_bytes()?).map(Ip::V4))
@@ -181,19 +181,19 @@ impl<'a> Icmpv6<'a> {
         self.0.checksum()
     }
 
-    /// Says whether the checksum is right, for a message that is whole.
+    /// Says whether the checksum is right, for a whole message.
     #[must_use]
     pub fn verify(&self, pseudo: Pseudo) -> bool {
         self.0.sum(pseudo.sum(protocol::ICMPV6, self.0.len())).finish() == 0
     }
 
-    /// Returns what is behind the first 8 bytes.
+    /// Returns the bytes behind the first 8.
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         self.0.body
     }
 
-    /// Returns the beginning of the packet that an error is about; none if this is no error.
+    /// Returns the beginning of the packet quoted by an error; none if this is no error.
     ///
     /// Extensions behind it [RFC 4884] are not part of it; padding before them is.
     #[must_use]
@@ -206,7 +206,7 @@ impl<'a> Icmpv6<'a> {
         }
     }
 
-    /// Reads the packet that an error is about, without its end; none if this is no error.
+    /// Reads the packet quoted by an error, without its end; none if this is no error.
     #[must_use]
     pub fn quoted(&self) -> Option<Result<Ip<'a>, Error>> {
         Some(Ipv6::read_cut(self.quoted_bytes()?).map(Ip::V6))
@@ -250,7 +250,7 @@ impl<'a> Message<'a> {
         before.with(self.header).with(self.body)
     }
 
-    /// Returns the part of the body that is quoted, if `len` says how much that is.
+    /// Returns the quoted part of the body, if `len` gives its length.
     fn quoted(&self, len: usize) -> &'a [u8] {
         self.body.get(..len).filter(|_| len > 0).unwrap_or(self.body)
     }
@@ -314,5 +314,5 @@ impl IcmpFields {
 }
 
 const HEADER: usize = 8;
-/// Code of an unreachable destination for which packets have to be smaller.
+/// Code of an unreachable destination that needs smaller packets.
 const FRAGMENTATION_NEEDED: u8 = 4;

@@ -14,7 +14,7 @@ pub enum Ip<'a> {
     V6(Ipv6<'a>),
 }
 
-/// What an IP packet carries, behind all headers of IP.
+/// The payload of an IP packet, behind all headers of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'a> {
     /// Number of the protocol, see [`crate::protocol`].
@@ -32,11 +32,11 @@ pub struct Fragment {
     pub offset: u16,
     /// Whether another fragment follows.
     pub more: bool,
-    /// The number that fragments of one packet have in common; 16 bits in IPv4.
+    /// The number common to all fragments of one packet; 16 bits in IPv4.
     pub identification: u32,
 }
 
-/// The addresses that checksums of TCP, UDP and ICMPv6 include as a pseudo-header.
+/// The addresses in the pseudo-header of TCP, UDP and ICMPv6 checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pseudo {
     /// Source and destination of an IPv4 packet.
@@ -49,7 +49,7 @@ impl<'a> Ip<'a> {
     /// Reads a packet.
     ///
     /// # Errors
-    /// Another version, or lengths that contradict each other or go beyond the bytes.
+    /// Another version, or lengths in contradiction or beyond the bytes.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         match version(bytes)? {
             4 => Ipv4::read(bytes).map(Self::V4),
@@ -57,10 +57,10 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// Reads a packet whose end may be missing.
+    /// Reads a packet, with or without its end.
     ///
     /// # Errors
-    /// Another version, lengths that contradict each other, or an incomplete header.
+    /// Another version, lengths in contradiction, or an incomplete header.
     pub fn read_cut(bytes: &'a [u8]) -> Result<Self, Error> {
         match version(bytes)? {
             4 => Ipv4::read_cut(bytes).map(Self::V4),
@@ -86,7 +86,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// Returns the hops that the packet may still make.
+    /// Returns the remaining hops of the packet.
     #[must_use]
     pub fn hop_limit(&self) -> u8 {
         match self {
@@ -95,7 +95,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// Returns what is behind the header, in IPv6 with its extension headers.
+    /// Returns the bytes behind the header, in IPv6 with its extension headers.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         match self {
@@ -104,10 +104,10 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// Returns what the packet carries behind all headers of IP.
+    /// Returns the payload behind all headers of IP.
     ///
     /// # Errors
-    /// An extension header that is not whole.
+    /// An incomplete extension header.
     pub fn upper(&self) -> Result<Upper<'a>, Error> {
         match self {
             Self::V4(packet) => Ok(packet.upper()),
@@ -115,7 +115,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// Returns the addresses for checksums of what the packet carries.
+    /// Returns the addresses for checksums of the payload.
     #[must_use]
     pub fn pseudo(&self) -> Pseudo {
         match self {
@@ -126,13 +126,13 @@ impl<'a> Ip<'a> {
 }
 
 impl Upper<'_> {
-    /// Says whether a header begins the payload: in a packet that is whole, and in the first fragment of one that is not.
+    /// Says whether a header begins the payload: so in a whole packet, and in the first fragment.
     #[must_use]
     pub fn has_header(&self) -> bool {
         self.fragment.is_none_or(|fragment| fragment.offset == 0)
     }
 
-    /// Says whether other packets carry the rest. A fragment that is the only one [RFC 6946] has no rest.
+    /// Says whether other packets carry the rest. An only fragment [RFC 6946] has no rest.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.fragment.is_some_and(|fragment| fragment.offset != 0 || fragment.more)
@@ -140,7 +140,7 @@ impl Upper<'_> {
 }
 
 impl Fragment {
-    /// Returns the offset, whose lowest three bits have other uses in headers.
+    /// Returns the offset; its lowest three bits have other uses in headers.
     pub(crate) fn offset_field(self, layer: Layer) -> Result<u16, Error> {
         let value = self.offset;
         if value.is_multiple_of(8) {

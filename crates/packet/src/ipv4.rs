@@ -15,12 +15,12 @@ pub struct Ipv4<'a> {
     is_cut: bool,
 }
 
-/// The fields of a header that do not follow from other ones.
+/// The independent fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Fields {
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// The number that fragments of one packet have in common.
+    /// The number common to all fragments of one packet.
     pub identification: u16,
     /// Whether routers may not cut the packet.
     pub dont_fragment: bool,
@@ -28,7 +28,7 @@ pub struct Ipv4Fields {
     pub more_fragments: bool,
     /// Offset of a fragment in bytes, a multiple of 8.
     pub fragment_offset: u16,
-    /// Hops that the packet may make.
+    /// The remaining hops of the packet.
     pub ttl: u8,
     /// Protocol of the payload.
     pub protocol: u8,
@@ -42,7 +42,7 @@ impl<'a> Ipv4<'a> {
     /// Reads a packet.
     ///
     /// # Errors
-    /// Another version, or lengths that contradict each other or go beyond the bytes.
+    /// Another version, or lengths in contradiction or beyond the bytes.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         let packet = Self::read_header(bytes)?;
         let (need, have) = (packet.total_len(), bytes.len());
@@ -52,13 +52,13 @@ impl<'a> Ipv4<'a> {
         packet.limit(need).filter(|packet| !packet.is_cut).ok_or(Error::Short { layer: LAYER, need, have })
     }
 
-    /// Reads a packet whose end may be missing.
+    /// Reads a packet, with or without its end.
     ///
-    /// A total length of zero is that of a packet that a network card cuts into segments later (TSO): its payload goes
-    /// to the end of the bytes.
+    /// A total length of zero is that of a packet for segmentation by the network card (TSO): its payload
+    /// goes to the end of the bytes.
     ///
     /// # Errors
-    /// Another version, lengths that contradict each other, or an incomplete header.
+    /// Another version, lengths in contradiction, or an incomplete header.
     pub fn read_cut(bytes: &'a [u8]) -> Result<Self, Error> {
         let packet = Self::read_header(bytes)?;
         match packet.total_len() {
@@ -67,7 +67,7 @@ impl<'a> Ipv4<'a> {
         }
     }
 
-    /// Reads the header; the payload is what follows.
+    /// Reads the header; the payload follows it.
     fn read_header(bytes: &'a [u8]) -> Result<Self, Error> {
         let have = bytes.len();
         let (header, rest) =
@@ -82,7 +82,7 @@ impl<'a> Ipv4<'a> {
         Ok(Self { header, options, payload, is_cut: false })
     }
 
-    /// Ends the payload where the packet ends; none if that is within the header.
+    /// Ends the payload at the packet's end; none if this is within the header.
     fn limit(self, total_len: usize) -> Option<Self> {
         let len = total_len.checked_sub(self.header_len())?;
         let payload = self.payload.get(..len);
@@ -113,7 +113,7 @@ impl<'a> Ipv4<'a> {
         self.header[1]
     }
 
-    /// Returns the number that fragments of one packet have in common.
+    /// Returns the number common to all fragments of one packet.
     #[must_use]
     pub fn identification(&self) -> u16 {
         u16::from_be_bytes([self.header[4], self.header[5]])
@@ -134,7 +134,7 @@ impl<'a> Ipv4<'a> {
         (more || offset != 0).then_some(fragment)
     }
 
-    /// Returns the hops that the packet may still make.
+    /// Returns the remaining hops of the packet.
     #[must_use]
     pub fn ttl(&self) -> u8 {
         self.header[8]
@@ -184,19 +184,19 @@ impl<'a> Ipv4<'a> {
         self.options
     }
 
-    /// Returns what is behind the header.
+    /// Returns the bytes behind the header.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Returns what the packet carries.
+    /// Returns the payload.
     #[must_use]
     pub fn upper(&self) -> Upper<'a> {
         Upper { protocol: self.protocol(), payload: self.payload, fragment: self.fragment() }
     }
 
-    /// Returns the addresses for checksums of what the packet carries.
+    /// Returns the addresses for checksums of the payload.
     #[must_use]
     pub fn pseudo(&self) -> Pseudo {
         Pseudo::V4(self.source(), self.destination())
@@ -224,7 +224,7 @@ impl<'a> Ipv4<'a> {
 }
 
 impl Ipv4Fields {
-    /// Returns the fields of a packet that is no fragment, with a TTL of 64 and no addresses.
+    /// Returns the fields of an unfragmented packet, with a TTL of 64 and no addresses.
     #[must_use]
     pub fn new(protocol: u8) -> Self {
         Self {
@@ -243,8 +243,8 @@ impl Ipv4Fields {
     /// Writes a header, with options padded to whole words, and returns the room for a payload of `payload_len` bytes.
     ///
     /// # Errors
-    /// More than 40 bytes of options, more than 65,535 in all, an offset that is no multiple of 8, or too small a
-    /// buffer.
+    /// More than 40 bytes of options, more than 65,535 in all, an offset other than a multiple of 8, or too
+    /// small a buffer.
     pub fn write<'b>(
         &self,
         options: &[u8],
@@ -281,7 +281,7 @@ impl Ipv4Fields {
         Ok(rest)
     }
 
-    /// Returns the addresses for checksums of what the packet carries.
+    /// Returns the addresses for checksums of the payload.
     #[must_use]
     pub fn pseudo(&self) -> Pseudo {
         Pseudo::V4(self.source, self.destination)

@@ -15,16 +15,16 @@ pub struct Ipv6<'a> {
     is_cut: bool,
 }
 
-/// The fields of a header that do not follow from other ones.
+/// The independent fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Fields {
     /// DSCP and ECN.
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// The header that follows: an extension, or a protocol.
+    /// The next header: an extension, or a protocol.
     pub next_header: u8,
-    /// Hops that the packet may make.
+    /// The remaining hops of the packet.
     pub hop_limit: u8,
     /// Source address.
     pub source: Ipv6Addr,
@@ -36,7 +36,7 @@ impl<'a> Ipv6<'a> {
     /// Reads a packet.
     ///
     /// # Errors
-    /// Another version, or lengths that go beyond the bytes.
+    /// Another version, or lengths beyond the bytes.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         let packet = Self::read_header(bytes)?;
         let len = packet.payload_len();
@@ -46,10 +46,10 @@ impl<'a> Ipv6<'a> {
         }
     }
 
-    /// Reads a packet whose end may be missing.
+    /// Reads a packet, with or without its end.
     ///
-    /// A payload length of zero before another header is that of a jumbogram, or of a packet that a network card cuts
-    /// into segments later (TSO): its payload goes to the end of the bytes.
+    /// A payload length of zero before another header is that of a jumbogram, or of a packet for segmentation
+    /// by the network card (TSO): its payload goes to the end of the bytes.
     ///
     /// # Errors
     /// Another version, or an incomplete header.
@@ -64,7 +64,7 @@ impl<'a> Ipv6<'a> {
         }
     }
 
-    /// Reads the header; the payload is what follows.
+    /// Reads the header; the payload follows it.
     fn read_header(bytes: &'a [u8]) -> Result<Self, Error> {
         let short = Error::Short { layer: LAYER, need: HEADER, have: bytes.len() };
         let (header, payload) = bytes.split_first_chunk::<HEADER>().ok_or(short)?;
@@ -98,13 +98,13 @@ impl<'a> Ipv6<'a> {
         self.first_word() & MAX_FLOW_LABEL
     }
 
-    /// Returns the header that follows: an extension, or a protocol.
+    /// Returns the next header: an extension, or a protocol.
     #[must_use]
     pub fn next_header(&self) -> u8 {
         self.header[6]
     }
 
-    /// Returns the hops that the packet may still make.
+    /// Returns the remaining hops of the packet.
     #[must_use]
     pub fn hop_limit(&self) -> u8 {
         self.header[7]
@@ -128,7 +128,7 @@ impl<'a> Ipv6<'a> {
         octets.into()
     }
 
-    /// Returns what is behind the header, extension headers included.
+    /// Returns the bytes behind the header, extension headers included.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
@@ -140,10 +140,10 @@ impl<'a> Ipv6<'a> {
         Extensions::new(self.next_header(), self.payload)
     }
 
-    /// Returns what the packet carries behind its extension headers.
+    /// Returns the payload behind the extension headers.
     ///
     /// # Errors
-    /// An extension header that is not whole.
+    /// An incomplete extension header.
     pub fn upper(&self) -> Result<Upper<'a>, Error> {
         let mut extensions = self.extensions();
         let mut fragment = None;
@@ -153,7 +153,7 @@ impl<'a> Ipv6<'a> {
         Ok(Upper { protocol: extensions.next_header(), payload: extensions.rest(), fragment })
     }
 
-    /// Returns the addresses for checksums of what the packet carries.
+    /// Returns the addresses for checksums of the payload.
     #[must_use]
     pub fn pseudo(&self) -> Pseudo {
         Pseudo::V6(self.source(), self.destination())
@@ -214,7 +214,7 @@ impl Ipv6Fields {
         Ok(rest)
     }
 
-    /// Returns the addresses for checksums of what the packet carries.
+    /// Returns the addresses for checksums of the payload.
     #[must_use]
     pub fn pseudo(&self) -> Pseudo {
         Pseudo::V6(self.source, self.destination)

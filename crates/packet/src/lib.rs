@@ -1,8 +1,8 @@
-//! Views of IP, TCP, UDP and ICMP packets in bytes of the caller, and their checksums.
+//! Views of IP, TCP, UDP and ICMP packets, and their checksums.
 //!
-//! A view borrows the packet and checks its lengths once, in `read`; its methods cannot fail after that. Bytes behind
-//! the packet, such as padding of Ethernet, are not part of the view. `read_cut` takes packets without their ends: those
-//! in the messages of ICMP, in captures and in queues of the kernel.
+//! A view borrows the packet and checks its lengths once, in `read`; its methods cannot fail afterwards.
+//! Bytes behind the packet, such as padding of Ethernet, are not part of the view. `read_cut` takes packets
+//! without their ends: those in the messages of ICMP, in captures and in queues of the kernel.
 //!
 //! Writing is the reverse: a struct of `…Fields` writes its header into a buffer of the caller, with lengths and
 //! checksums filled in. Lower layers come first and return the room for the next:

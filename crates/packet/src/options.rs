@@ -1,4 +1,4 @@
-//! Options of kind, length and data, the grammar of IPv4 and TCP alike.
+//! Options of kind, length and data, as in IPv4 and TCP.
 
 use crate::{Error, Layer};
 
@@ -7,7 +7,7 @@ use crate::{Error, Layer};
 pub struct RawOption<'a> {
     /// Kind, in IPv4 with the bit for copying and the class.
     pub kind: u8,
-    /// What follows kind and length.
+    /// The bytes behind kind and length.
     pub data: &'a [u8],
 }
 

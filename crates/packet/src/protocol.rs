@@ -12,7 +12,7 @@ pub const UDP: u8 = 17;
 pub const ROUTING: u8 = 43;
 /// Fragment header of IPv6.
 pub const FRAGMENT: u8 = 44;
-/// Encapsulating security payload; what follows it is encrypted.
+/// Encapsulating security payload; the bytes behind it are encrypted.
 pub const ESP: u8 = 50;
 /// Authentication header.
 pub const AUTHENTICATION: u8 = 51;

@@ -1,4 +1,4 @@
-//! Buffers that packets are written to.
+//! Output buffers of packets.
 
 use crate::{Error, Layer};
 
@@ -24,7 +24,7 @@ pub(crate) fn put<'b>(into: &'b mut [u8], bytes: &[u8], layer: Layer) -> Result<
     Ok(rest)
 }
 
-/// Checks a length against what the format has room for.
+/// Checks a length against the limit of the format.
 pub(crate) fn at_most(len: usize, most: usize, field: &'static str, layer: Layer) -> Result<usize, Error> {
     if len <= most { Ok(len) } else { Err(Error::TooLong { layer, field, most, len }) }
 }

@@ -15,7 +15,7 @@ pub struct Tcp<'a> {
     payload: &'a [u8],
 }
 
-/// The fields of a header that do not follow from other ones.
+/// The independent fields of a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpFields {
     /// Source port.
@@ -35,10 +35,10 @@ pub struct TcpFields {
 }
 
 impl<'a> Tcp<'a> {
-    /// Reads a segment, all of whose bytes are given.
+    /// Reads a whole segment.
     ///
     /// # Errors
-    /// A header that is not whole, or whose length contradicts the format.
+    /// An incomplete header, or one with an invalid length.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         let (segment, len) = Self::read_fixed(bytes)?;
         let short = Error::Short { layer: LAYER, need: HEADER + len, have: bytes.len() };
@@ -46,10 +46,10 @@ impl<'a> Tcp<'a> {
         Ok(Self { options, payload, ..segment })
     }
 
-    /// Reads a segment whose end may be missing, from options on.
+    /// Reads a segment; its end may be missing, from the options on.
     ///
     /// # Errors
-    /// Less than the 20 bytes before options, or a length of the header that contradicts the format.
+    /// Less than the 20 bytes before options, or an invalid length of the header.
     pub fn read_cut(bytes: &'a [u8]) -> Result<Self, Error> {
         let (segment, len) = Self::read_fixed(bytes)?;
         let split = segment.payload.split_at_checked(len);
@@ -57,7 +57,7 @@ impl<'a> Tcp<'a> {
         Ok(Self { options, payload, ..segment })
     }
 
-    /// Reads what precedes options, whose length is also returned; the payload is what follows.
+    /// Reads the header up to its options, and returns their length, too; the payload follows.
     fn read_fixed(bytes: &'a [u8]) -> Result<(Self, usize), Error> {
         let short = Error::Short { layer: LAYER, need: HEADER, have: bytes.len() };
         let (header, payload) = bytes.split_first_chunk::<HEADER>().ok_or(short)?;
@@ -123,7 +123,7 @@ impl<'a> Tcp<'a> {
         u16::from_be_bytes([self.header[18], self.header[19]])
     }
 
-    /// Says whether the checksum is right, for a segment that is whole.
+    /// Says whether the checksum is right, for a whole segment.
     #[must_use]
     pub fn verify(&self, pseudo: Pseudo) -> bool {
         let len = HEADER + self.options.len() + self.payload.len();
@@ -142,7 +142,7 @@ impl<'a> Tcp<'a> {
         self.options
     }
 
-    /// Returns the bytes that the segment carries.
+    /// Returns the payload.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.payload

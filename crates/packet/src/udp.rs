@@ -10,7 +10,7 @@ pub struct Udp<'a> {
     payload: &'a [u8],
 }
 
-/// The fields of a header that do not follow from other ones.
+/// The independent fields of a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpFields {
     /// Source port.
@@ -23,7 +23,7 @@ impl<'a> Udp<'a> {
     /// Reads a datagram.
     ///
     /// # Errors
-    /// A header that is not whole, or a length that contradicts the format or goes beyond the bytes.
+    /// An incomplete header, or an invalid length.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         let datagram = Self::read_header(bytes)?;
         let need = datagram.datagram_len();
@@ -32,12 +32,13 @@ impl<'a> Udp<'a> {
         Ok(Self { payload, ..datagram })
     }
 
-    /// Reads a datagram whose end may be missing.
+    /// Reads a datagram, with or without its end.
     ///
-    /// A length of zero is that of a datagram in a jumbogram [RFC 2675 §4]: its payload goes to the end of the bytes.
+    /// A length of zero is that of a datagram in a jumbogram [RFC 2675 §4]: its payload goes to the end of
+    /// the bytes.
     ///
     /// # Errors
-    /// A header that is not whole, or a length that contradicts the format.
+    /// An incomplete header, or an invalid length.
     pub fn read_cut(bytes: &'a [u8]) -> Result<Self, Error> {
         let datagram = Self::read_header(bytes)?;
         if datagram.datagram_len() == 0 {
@@ -47,7 +48,7 @@ impl<'a> Udp<'a> {
         Ok(Self { payload, ..datagram })
     }
 
-    /// Reads the header; the payload is what follows.
+    /// Reads the header; the payload follows it.
     fn read_header(bytes: &'a [u8]) -> Result<Self, Error> {
         let short = Error::Short { layer: LAYER, need: HEADER, have: bytes.len() };
         let (header, payload) = bytes.split_first_chunk::<HEADER>().ok_or(short)?;
@@ -77,13 +78,13 @@ impl<'a> Udp<'a> {
         u16::from_be_bytes([self.header[4], self.header[5]]).into()
     }
 
-    /// Returns the checksum, where zero means that there is none.
+    /// Returns the checksum; zero stands for none.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.header[6], self.header[7]])
     }
 
-    /// Says whether the checksum is right, for a datagram that is whole. It may be missing in IPv4 alone.
+    /// Says whether the checksum is right, for a whole datagram. It may be missing in IPv4 alone.
     #[must_use]
     pub fn verify(&self, pseudo: Pseudo) -> bool {
         if self.checksum() == 0 {
@@ -93,7 +94,7 @@ impl<'a> Udp<'a> {
         pseudo.sum(protocol::UDP, len).with(self.header).with(self.payload).finish() == 0
     }
 
-    /// Returns the bytes that the datagram carries.
+    /// Returns the payload.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.payload

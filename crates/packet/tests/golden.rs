@@ -1,4 +1,4 @@
-//! Packets of a real system: each is read as tcpdump reads it, and written again byte for byte.
+//! Packets of a real system, compared with tcpdump's reading and rewritten byte for byte.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::net::IpAddr;
@@ -148,7 +148,7 @@ fn fragments_have_their_place_and_the_first_alone_a_header() {
 }
 
 #[test]
-fn icmp_errors_quote_the_packet_that_they_are_about() {
+fn icmp_errors_quote_their_packet() {
     for (name, kind, code, mtu, port) in [
         ("icmp_port_unreachable", icmp_kind::UNREACHABLE, 3, None, 9001),
         ("icmp_too_big", icmp_kind::UNREACHABLE, 4, Some(1300), 9),

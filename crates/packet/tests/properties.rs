@@ -1,4 +1,4 @@
-//! What holds for any fields, options and payload.
+//! Properties of any fields, options and payload.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -96,8 +96,8 @@ fn pseudo() -> impl Strategy<Value = Pseudo> {
     ]
 }
 
-/// Checks that a whole message is read, and that each shorter one is an error of its layer that asks for more bytes,
-/// though not more than there were.
+/// Checks the reading of a whole message. Each shorter one must be an error of its layer with a demand for
+/// more bytes, though not for more than there were.
 fn short_of_each_byte(bytes: &[u8], layer: Layer, read: impl Fn(&[u8]) -> Option<Error>) {
     for len in 0..bytes.len() {
         match read(&bytes[..len]) {
@@ -112,7 +112,7 @@ fn short_of_each_byte(bytes: &[u8], layer: Layer, read: impl Fn(&[u8]) -> Option
     assert_eq!(read(bytes), None);
 }
 
-/// Checks that `write` fails in each smaller buffer, and writes the same into a larger one.
+/// Checks that `write` fails in each smaller buffer, and writes the same bytes into a larger one.
 fn no_room_but<T>(len: usize, write: impl Fn(&mut [u8]) -> Result<T, Error>) -> Vec<u8> {
     for room in 0..len {
         let error = write(&mut vec![0xaa; room]).err();
@@ -192,7 +192,7 @@ proptest! {
             prop_assert_eq!((seen, upper.protocol), (place + 1, next(place)));
             prop_assert!(upper.payload.ends_with(&payload));
         }
-        // Without its end, a walk ends with an error of that header, or with fewer bytes.
+        // Without its end, a walk ends with an error of this header, or with fewer bytes.
         for cut in 40..bytes.len() {
             let packet = Ipv6::read_cut(&bytes[..cut]).unwrap();
             match packet.upper() {
@@ -312,7 +312,7 @@ fn values_beyond_their_format_are_refused() {
 }
 
 #[test]
-fn lengths_that_contradict_the_format_are_errors() {
+fn invalid_lengths_are_errors() {
     let invalid = |layer, field, value| Some(Error::Invalid { layer, field, value });
     let mut v4 = [0; 60];
     Ipv4Fields::new(protocol::TCP).write(&[], 40, &mut v4).unwrap();
@@ -327,7 +327,7 @@ fn lengths_that_contradict_the_format_are_errors() {
     assert_eq!(Ipv4::read(&with(0, 0x44)).err(), invalid(Layer::Ipv4, "header length", 16));
     assert_eq!(Ipv4::read(&with(3, 19)).err(), invalid(Layer::Ipv4, "total length", 19));
     assert_eq!(Ipv4::read_cut(&with(3, 19)).err(), invalid(Layer::Ipv4, "total length", 19));
-    // The packet of a network card that cuts it.
+    // A packet for segmentation by the network card.
     assert_eq!(Ipv4::read(&with(3, 0)).err(), invalid(Layer::Ipv4, "total length", 0));
     assert_eq!(Ipv4::read_cut(&with(3, 0)).unwrap().payload().len(), 40);
     assert_eq!(Tcp::read(&[0x4f; 20]).err(), invalid(Layer::Tcp, "header length", 16));
@@ -337,7 +337,7 @@ fn lengths_that_contradict_the_format_are_errors() {
 }
 
 #[test]
-fn odd_options_of_tcp_are_raw_and_broken_ones_end_the_list() {
+fn tcp_options_odd_are_raw_and_broken_end_the_list() {
     let read = |options: [u8; 8]| {
         let bytes = [&[0; 12][..], &[0x70, 0], &[0; 6], &options].concat();
         Tcp::read(&bytes).unwrap().options().map(|option| format!("{option:?}")).collect::<Vec<_>>()
@@ -401,7 +401,7 @@ fn lengths_of_extension_headers_are_those_of_their_kinds() {
 }
 
 #[test]
-fn a_payload_without_length_goes_to_the_end_of_a_cut_packet() {
+fn payload_without_length_reaches_the_end_of_a_cut_packet() {
     let read = |next_header: u8| {
         let mut bytes = [0; 46];
         Ipv6Fields::new(next_header).write(0, &mut bytes).unwrap();
@@ -425,7 +425,7 @@ fn a_cut_packet_says_so() {
 }
 
 #[test]
-fn a_udp_checksum_of_zero_is_sent_in_its_other_form() {
+fn udp_checksum_of_zero_takes_its_other_form() {
     let (fields, mut bytes) = (UdpFields { source_port: 1, destination_port: 2 }, [0; 10]);
     for pseudo in [Ipv4Fields::new(protocol::UDP).pseudo(), Ipv6Fields::new(protocol::UDP).pseudo()] {
         fields.write(&[0, 0], pseudo, &mut bytes).unwrap();

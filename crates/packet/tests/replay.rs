@@ -1,4 +1,4 @@
-//! Replays the fuzzer's corpus; a failure prints the file that did it last.
+//! Replay of the fuzzer's corpus; a failure prints its last file.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
 #[path = "../../../fuzz/bodies/packet.rs"]

@@ -1,11 +1,11 @@
-//! What the system says of a TCP connection, and which local port it gives one.
+//! TCP connection state from the kernel, and the choice of local ports.
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// The sending direction of a connection, of what TCP_INFO says.
+/// The sending direction of a connection, from TCP_INFO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sending {
     /// Payload bytes of a segment.
@@ -14,17 +14,17 @@ pub struct Sending {
     pub window: u32,
     /// The window at which slow start ends, in segments; none if nothing has set one.
     pub slow_start_threshold: Option<u32>,
-    /// Segments that are not acknowledged.
+    /// Unacknowledged segments.
     pub unacknowledged: u32,
-    /// Bytes that were written and not sent.
+    /// Written but unsent bytes.
     pub unsent: u32,
     /// The shortest round trip of the last minutes.
     pub least_round_trip: Duration,
-    /// The latest rate of delivery that the application did not limit, in bytes a second.
+    /// The latest delivery rate not limited by the application, in bytes a second.
     pub bytes_per_s: u64,
 }
 
-/// Returns what the system says of a connection's sending direction; `None` if it says less than that.
+/// Returns the kernel's figures for a connection's sending direction; `None` if they are incomplete.
 ///
 /// # Errors
 ///
@@ -34,21 +34,21 @@ pub fn sending(socket: impl AsFd) -> io::Result<Option<Sending>> {
     Ok(read(option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?))
 }
 
-/// What has arrived on a connection and was not read, in bytes of the system's memory: more than there are of payload,
-/// since a packet's buffer counts as a whole until its last byte is read.
+/// Unread bytes of a connection, in kernel memory. This is more than their payload: a packet's buffer counts
+/// as a whole until its last byte is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unread {
     /// Taken now; may be more than the limit.
     pub taken: usize,
-    /// The most that the other end is told there is room for.
+    /// The largest receive window advertised to the other end.
     pub limit: usize,
     /// Payload bytes of a segment as they come.
     pub segment: usize,
-    /// Bytes that came so far.
+    /// Bytes received so far.
     pub received: u64,
 }
 
-/// Returns how much of a connection's memory is taken by what was not read.
+/// Returns the kernel memory taken by unread bytes.
 ///
 /// # Errors
 ///
@@ -68,23 +68,23 @@ pub fn unread(socket: impl AsFd) -> io::Result<Unread> {
     Ok(read().ok_or(io::ErrorKind::UnexpectedEof)?)
 }
 
-/// What has crossed a connection, by which probes of the other end are told.
+/// Traffic counters of a connection, to tell probes of the other end from data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Segments that came, also those without payload.
+    /// Segments received, also those without payload.
     pub segments_received: u32,
-    /// Payload bytes that came so far.
+    /// Payload bytes received so far.
     pub bytes_received: u64,
-    /// Segments with payload that were sent.
+    /// Segments with payload sent so far.
     pub data_segments_sent: u32,
-    /// Whether anything that was written is not acknowledged, or that came is not read: then segments without payload are
-    /// no probes, but ask whether there is room again.
+    /// Whether written bytes are unacknowledged or received ones unread. Then segments without payload are
+    /// window probes, not keep-alive probes.
     pub is_pending: bool,
-    /// The window that the other end gives; 0 where the system does not say, which it does since Linux 5.4.
+    /// The window given by the other end; 0 if unknown, as on Linux before 5.4.
     pub window: u32,
 }
 
-/// Returns what has crossed a connection; `None` if the system says less than that.
+/// Returns the traffic counters of a connection; `None` if they are incomplete.
 ///
 /// # Errors
 ///
@@ -105,8 +105,8 @@ pub fn traffic(socket: impl AsFd) -> io::Result<Option<Traffic>> {
     Ok(read())
 }
 
-/// Has a socket that is bound to port 0 get its port from the connect, which then looks for one that is free towards its
-/// destination, and not for one that nothing has (Linux 4.2).
+/// Has a socket bound to port 0 get its port at the connect. The kernel then looks for a port free towards
+/// this destination, not for one without any use (Linux 4.2).
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ pub fn choose_port_at_connect(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-/// Has the system choose this port and no other when it chooses one for a socket. It does so only where the port lies in
+/// Restricts the kernel's choice of a port for a socket to this one. It applies only to ports in
 /// `net.ipv4.ip_local_port_range` (Linux 6.3).
 ///
 /// # Errors
@@ -126,23 +126,23 @@ pub fn choose_only_port(socket: impl AsFd, port: u16) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, port << 16 | port)
 }
 
-/// Sets an option of a socket that is one word.
+/// Sets a one-word option of a socket.
 #[allow(unsafe_code, reason = "no library sets these options safely")]
 fn set(socket: impl AsFd, level: libc::c_int, name: libc::c_int, word: u32) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<u32>()).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the system reads `len` bytes of `word`, which has
-    // that many and lives beyond the call.
+    // SAFETY: the descriptor is open while `socket` is borrowed; the system reads `len` bytes of `word`. It
+    // has as many, and lives beyond the call.
     let outcome =
         unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const word).cast(), len) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads an option of a socket into `info`, as far as that goes; returns what was read.
+/// Reads an option of a socket into `info`, up to its length; returns the bytes read.
 #[allow(unsafe_code, reason = "no library reads options of many words safely")]
 fn option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, info: &mut [u8]) -> io::Result<&[u8]> {
     let mut len = libc::socklen_t::try_from(info.len()).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the system writes at most `len` bytes into
-    // `info`, which has that many and of which any bytes are valid, and how many it wrote into `len`.
+    // SAFETY: the descriptor is open while `socket` is borrowed. The system writes at most `len` bytes into
+    // `info`, and their number into `len`. `info` has as many bytes, and any bytes are valid.
     let outcome = unsafe {
         libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, info.as_mut_ptr().cast(), &raw mut len)
     };
@@ -160,7 +160,7 @@ fn long(info: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(info.get(at..at + size_of::<u64>())?.try_into().ok()?))
 }
 
-/// Reads `struct tcp_info`, which only ever grew at its end.
+/// Reads `struct tcp_info`; it only ever grew at its end.
 fn read(info: &[u8]) -> Option<Sending> {
     let word = |at| word(info, at);
     Some(Sending {
@@ -176,7 +176,7 @@ fn read(info: &[u8]) -> Option<Sending> {
 
 /// Of `linux/in.h`; the library does not name it.
 const IP_LOCAL_PORT_RANGE: libc::c_int = 51;
-/// Up to `tcpi_delivery_rate`, which is there since Linux 4.9.
+/// Up to `tcpi_delivery_rate`, there since Linux 4.9.
 const INFO: usize = DELIVERY_RATE + size_of::<u64>();
 const SND_MSS: usize = 16;
 const RCV_MSS: usize = 20;
@@ -191,11 +191,11 @@ const SEGS_IN: usize = 140;
 const DATA_SEGS_OUT: usize = 156;
 const SND_WND: usize = 228;
 const LONG_INFO: usize = SND_WND + size_of::<u32>();
-/// Words of what SO_MEMINFO says, which is there since Linux 4.12.
+/// Words of SO_MEMINFO, there since Linux 4.12.
 const RMEM_ALLOC: usize = libc::SK_MEMINFO_RMEM_ALLOC as usize * size_of::<u32>();
 const RCVBUF: usize = libc::SK_MEMINFO_RCVBUF as usize * size_of::<u32>();
 const MEMORY: usize = RCVBUF + size_of::<u32>();
-/// What stands for no threshold.
+/// Stands for no threshold.
 const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
 
 #[cfg(test)]
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_has_lost_nothing_has_no_threshold_and_its_first_window() {
+    fn connection_without_loss_has_no_threshold_and_its_first_window() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_takes_memory_until_it_is() {
+    fn unread_bytes_take_memory_until_read() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -290,12 +290,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_socket_is_an_error() {
+    fn other_socket_is_an_error() {
         assert!(sending(UdpSocket::bind(("127.0.0.1", 0)).unwrap()).is_err());
     }
 
     #[test]
-    fn a_system_that_says_less_says_nothing() {
+    fn shorter_tcp_info_gives_nothing() {
         assert_eq!(read(&[0; INFO - 1]), None);
         assert!(read(&[0; INFO]).is_some());
     }

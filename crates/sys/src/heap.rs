@@ -1,13 +1,14 @@
 //! Giving free memory of the allocator back to the system.
 //!
-//! The allocator of the GNU C library keeps what lies between pieces in use, in each thread's heap, until it is asked.
+//! The allocator of the GNU C library keeps free space between pieces in use, in each thread's heap, until
+//! asked for it.
 
-/// Gives back whole pages of the heap that are free; says whether there were any. Takes as long as to visit each free
-/// piece. Without effect where the allocator is another.
+/// Gives back whole free pages of the heap; says whether there were any. Takes time in proportion to the
+/// number of free pieces. Without effect with another allocator.
 pub fn trim() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: it takes no pointer, locks the heaps itself, and touches only what nobody has.
+        // SAFETY: it takes no pointer, locks the heaps itself, and touches only free memory.
         #[allow(unsafe_code, reason = "no safe wrapper is there")]
         unsafe {
             libc::malloc_trim(0) == 1

@@ -1,7 +1,7 @@
-//! The system calls of oncewire that need `unsafe`, each behind a safe function.
+//! System calls with `unsafe`, each behind a safe function.
 //!
-//! Every other system call goes through a library's safe wrapper. What is here has none; each block says why it
-//! is sound.
+//! Every other system call goes through a library's safe wrapper. These have none; each block gives its
+//! reason.
 
 #[cfg(target_os = "linux")]
 pub mod connections;

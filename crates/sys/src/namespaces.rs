@@ -4,9 +4,9 @@ use std::io;
 
 use rustix::thread::UnshareFlags;
 
-/// Moves the calling thread into a new network namespace, empty but for a loopback interface that is down.
+/// Moves the calling thread into a new network namespace, with only a loopback interface, which is down.
 ///
-/// Threads and processes that it starts afterwards are in it too.
+/// Its later threads and processes are in it too.
 ///
 /// # Errors
 ///
@@ -15,10 +15,10 @@ pub fn new_network() -> io::Result<()> {
     unshare(UnshareFlags::NEWNET)
 }
 
-/// Makes a new process namespace, of which the next child process of the calling thread is the first.
+/// Makes a new process namespace. The calling thread's next child process is the first in it.
 ///
-/// When that process ends, the system kills all others in the namespace. The thread itself stays where it is,
-/// and can start no more threads.
+/// The end of that process kills all others in the namespace. The thread itself stays in its own, and can
+/// start no more threads.
 ///
 /// # Errors
 ///

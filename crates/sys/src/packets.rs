@@ -1,4 +1,4 @@
-//! Descriptors that carry whole packets: TUN interfaces, and packet sockets on any interface.
+//! Descriptors of whole packets: TUN interfaces, packet sockets on any interface.
 
 use std::fs::File;
 use std::io;
@@ -7,12 +7,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Makes the TUN interface `name` in the namespace of the calling thread.
 ///
-/// One read returns one IP packet that the system sends through the interface, one write hands one in; there is
-/// no header before them. The interface is down at first, does not block, and goes when the descriptor is closed.
+/// One read returns one IP packet sent through the interface; one write hands one in, without a header. The
+/// interface starts down, does not block, and goes with its descriptor.
 ///
 /// # Errors
 ///
-/// `/dev/net/tun` missing or not ours to open; `EPERM` without CAP_NET_ADMIN; a name that is taken, or longer
+/// `/dev/net/tun` missing or not ours to open; `EPERM` without CAP_NET_ADMIN; a name already taken, or longer
 /// than 15 bytes.
 pub fn tun(name: &str) -> io::Result<OwnedFd> {
     let device = File::options().read(true).write(true).open("/dev/net/tun")?;
@@ -29,13 +29,13 @@ pub fn tun(name: &str) -> io::Result<OwnedFd> {
 
 /// Opens a packet socket on the interface with this index, in the namespace of the calling thread.
 ///
-/// A read returns a `virtio_net_hdr` and a whole frame, a write takes the same: what one socket read can be
-/// written to another as it is, although its checksum may still be open. Frames that are sent through the
-/// interface by this system are not read. It does not block.
+/// Reads and writes are a `virtio_net_hdr` and a whole frame: the bytes read from one socket can be written
+/// to another as they are, even with an open checksum. Frames sent through the interface by this system are
+/// not read. It does not block.
 ///
 /// # Errors
 ///
-/// `EPERM` without CAP_NET_RAW; `ENODEV` where no interface has this index.
+/// `EPERM` without CAP_NET_RAW; `ENODEV` without an interface of this index.
 pub fn packet_socket(interface: u32) -> io::Result<OwnedFd> {
     let socket = open_packet_socket()?;
     set_packet_option(&socket, libc::PACKET_VNET_HDR)?;
@@ -54,10 +54,10 @@ struct InterfaceRequest {
 
 #[allow(unsafe_code, reason = "an ioctl's argument has no type")]
 fn attach(device: &File, request: InterfaceRequest) -> io::Result<()> {
-    // SAFETY: TUNSETIFF reads a `struct ifreq`, which has 40 bytes on 64-bit systems and less on others, and whose
-    // first fields are a name and flags, as in `InterfaceRequest`.
+    // SAFETY: TUNSETIFF reads a `struct ifreq`: at most 40 bytes, beginning with a name and flags, as in
+    // `InterfaceRequest`.
     let request = unsafe { rustix::ioctl::Setter::<{ libc::TUNSETIFF as _ }, _>::new(request) };
-    // SAFETY: `device` is /dev/net/tun, for which the number means what is said above.
+    // SAFETY: `device` is /dev/net/tun, so the number has the meaning above.
     Ok(unsafe { rustix::ioctl::ioctl(device, request) }?)
 }
 
@@ -78,7 +78,7 @@ fn open_packet_socket() -> io::Result<OwnedFd> {
 fn set_packet_option(socket: &OwnedFd, option: libc::c_int) -> io::Result<()> {
     let on: libc::c_int = 1;
     let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: pointer and length are those of a live integer, which the call only reads.
+    // SAFETY: pointer and length are those of a live integer; the call only reads it.
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, (&raw const on).cast(), len)
     };
@@ -97,7 +97,7 @@ fn bind_to_interface(socket: &OwnedFd, interface: u32) -> io::Result<()> {
         sll_addr: [0; 8],
     };
     let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: pointer and length are those of a live address of this family, which the call only reads.
+    // SAFETY: pointer and length are those of a live address of this family; the call only reads it.
     let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

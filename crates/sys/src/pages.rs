@@ -1,31 +1,30 @@
 //! Memory for logs and large tables, from the system and back to it.
 //!
-//! What is remembered has to be in memory only as long as it is remembered. An allocator may keep what it was given
-//! back, for a thread that may never ask again: that of the GNU C library does, once it has seen a few large pieces
-//! come and go. So large pieces are maps of their own.
+//! Logs and tables are to take memory only for their lifetime. An allocator may keep freed memory for a
+//! thread with no further use of it, as the GNU C library's does after a few large pieces. So large pieces
+//! are maps of their own.
 //!
-//! A lookup in a fingerprint table of 128 MiB or a copy from a log of 1 GiB touches a page that the processor's
-//! address cache does not hold; with pages of 2 MiB it mostly does. Linux gives them on request
-//! (`madvise(MADV_HUGEPAGE)`).
+//! A lookup in a fingerprint table of 128 MiB, or a copy from a log of 1 GiB, usually misses the TLB; with
+//! pages of 2 MiB it mostly hits. Linux gives them on request (`madvise(MADV_HUGEPAGE)`).
 //!
-//! All of this changes where memory is and how it is mapped, and nothing that a program can see of it, so the state
-//! machines that are otherwise free of system calls may make these.
+//! All of this changes the place and mapping of memory, and no observable behaviour. So the state machines,
+//! otherwise free of system calls, may use it.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// What a [`Pages`] holds: integers, and arrays of them.
+/// The element type of [`Pages`]: integers, and arrays of them.
 pub trait Plain: Copy + Send + Sync + sealed::Sealed + 'static {
-    /// The value of which all bytes are zero.
+    /// The value with all bytes zero.
     const ZERO: Self;
 }
 
-/// A slice of fixed length that begins with zeros.
+/// A slice of fixed length, zero at first.
 ///
-/// From 128 KiB on it lies in memory of its own, which the system gives as it is used, and has back as soon as this is
-/// dropped. From 4 MiB on it begins at a multiple of 2 MiB and is to lie in large pages. Both are wishes: where the
-/// system does not do that, it is memory like any other.
+/// From 128 KiB on it lies in memory of its own. The system gives pages of it on first use, and has them back
+/// on drop. From 4 MiB on it begins at a multiple of 2 MiB, and asks for large pages. Both are hints: a
+/// system without them gives ordinary memory.
 pub struct Pages<T: Plain> {
     first: NonNull<T>,
     len: usize,
@@ -33,7 +32,7 @@ pub struct Pages<T: Plain> {
     mapped: bool,
 }
 
-// SAFETY: it owns what it points to, as a boxed slice does, and what it holds is `Send` and `Sync`.
+// SAFETY: it owns its memory, as a boxed slice does, and its elements are `Send` and `Sync`.
 #[allow(unsafe_code, reason = "a pointer is neither by itself")]
 unsafe impl<T: Plain> Send for Pages<T> {}
 // SAFETY: as above.
@@ -61,7 +60,8 @@ impl<T: Plain> Deref for Pages<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: `first` begins `len` values, of a boxed slice or of zeros from a map, that are ours until we drop.
+        // SAFETY: `first` begins `len` values, of a boxed slice or of zeros from a map; they are ours until
+        // the drop.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
@@ -70,7 +70,7 @@ impl<T: Plain> Deref for Pages<T> {
 impl<T: Plain> DerefMut for Pages<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as for `deref`; that nobody else looks is what `&mut self` says.
+        // SAFETY: as for `deref`; `&mut self` is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
     }
 }
@@ -83,7 +83,7 @@ impl<T: Plain> Drop for Pages<T> {
             return;
         }
         let slice = NonNull::slice_from_raw_parts(self.first, self.len);
-        // SAFETY: it was leaked from a box of that length, and nobody has it any more.
+        // SAFETY: it was leaked from a box of this length, and nobody else has it.
         drop(unsafe { Box::from_raw(slice.as_ptr()) });
     }
 }
@@ -123,7 +123,7 @@ impl<T: Plain, const N: usize> Plain for [T; N] {
 }
 
 mod sealed {
-    /// Of these, zeros are a value: what a map begins with.
+    /// Types with zeros, the content of a fresh map, as a value.
     pub trait Sealed {}
 
     impl Sealed for u8 {}
@@ -153,8 +153,8 @@ mod map {
         let around = map(len.checked_add(LARGE_PAGE)?)?;
         let before = around.as_ptr().addr().wrapping_neg() % LARGE_PAGE;
         // SAFETY: all three begin within the map, and the middle one does not reach the others: `before` and
-        // `LARGE_PAGE - before` are what it has beyond `len`. Nobody has been told of it yet. That large pages may be
-        // refused is why that result does not matter.
+        // `LARGE_PAGE - before` are the bytes beyond `len`. Nobody else knows of the map yet. Large pages may
+        // be refused, so this result does not matter.
         unsafe {
             let first = around.byte_add(before);
             unmap(around, before);
@@ -164,14 +164,14 @@ mod map {
         }
     }
 
-    /// Gives back what [`zeros`] returned for so many.
+    /// Gives back memory of this length from [`zeros`].
     pub(super) fn give_back(first: NonNull<c_void>, bytes: usize) {
-        // SAFETY: it is what was mapped, as rounded up there, and its only owner is being dropped.
+        // SAFETY: this is the whole map, rounded up as there, and its only owner is being dropped.
         unsafe { unmap(first, bytes.next_multiple_of(SMALL_PAGE)) }
     }
 
     fn map(len: usize) -> Option<NonNull<c_void>> {
-        // SAFETY: where no address is given, the system chooses one that nobody uses.
+        // SAFETY: without a given address, the system chooses an unused one.
         let mapped =
             unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
         mapped.ok().and_then(NonNull::new)
@@ -183,8 +183,8 @@ mod map {
     /// Nobody uses it any more.
     unsafe fn unmap(first: NonNull<c_void>, len: usize) {
         if len > 0 {
-            // SAFETY: as the caller says. It fails only where that would part a map and the system can have no more
-            // of them; the memory stays taken then, and nobody touches it.
+            // SAFETY: as the caller says. It fails only if it would divide a map at the system's limit of
+            // maps; the memory stays taken then, and nobody touches it.
             let _ = unsafe { munmap(first.as_ptr(), len) };
         }
     }
@@ -202,7 +202,7 @@ mod map {
     pub(super) fn give_back(_first: NonNull<c_void>, _bytes: usize) {}
 }
 
-/// What is smaller is a matter for the allocator, as smaller maps would be too many.
+/// Smaller pieces are the allocator's: as maps they would be too many.
 const OF_ITS_OWN: usize = 128 << 10;
 
 /// Below this, small pages are few enough.
@@ -213,21 +213,21 @@ const WITH_LARGE_PAGES: usize = 4 << 20;
 #[cfg(target_os = "linux")]
 const LARGE_PAGE: usize = 2 << 20;
 
-/// The largest that systems call small; maps are rounded up to it.
+/// The largest "small" page of any system; maps are rounded up to it.
 const SMALL_PAGE: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Lengths around each border, and some that fill no page.
+    /// Lengths around each limit, and some with a part of a page.
     fn lengths() -> impl Iterator<Item = usize> {
         let borders = [OF_ITS_OWN, SMALL_PAGE * 3, 4 << 20, 6 << 20];
         [0, 1, 4095].into_iter().chain(borders.into_iter().flat_map(|at| [at - 1, at, at + 1]))
     }
 
     #[test]
-    fn it_begins_with_zeros_and_what_is_written_is_there() {
+    fn pages_begin_with_zeros_and_keep_written_values() {
         for len in lengths() {
             let mut pages = Pages::<u8>::zeroed(len);
             assert!(pages.len() == len && pages.iter().all(|byte| *byte == 0), "{len}");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_as_many_as_were_asked_for_whatever_their_size() {
+    fn length_in_values_holds_for_every_size_of_value() {
         for len in [0, 1, 30_000, 1 << 20] {
             let mut pages = Pages::<[u16; 5]>::zeroed(len);
             assert_eq!(size_of_val(&pages[..]), len * 10);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_memory_is_the_systems_again_and_its_neighbours_are_not() {
+    fn dropped_memory_returns_to_the_system_and_its_neighbours_stay() {
         let pieces: Vec<_> = lengths().chain([5 << 20; 8]).map(Pages::<u8>::zeroed).collect();
         let (mut dropped, mut kept) = (Vec::new(), Vec::new());
         for (at, mut piece) in pieces.into_iter().enumerate() {
@@ -264,7 +264,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_is_large_begins_where_a_large_page_can() {
+    fn large_slices_begin_at_large_pages() {
         for len in [4 << 20, (7 << 20) + 5] {
             assert_eq!(Pages::<u8>::zeroed(len).as_ptr().addr() % LARGE_PAGE, 0);
         }

@@ -7,14 +7,14 @@ use crate::{Error, Fragment, Layer, protocol, room};
 pub struct Extension<'a> {
     /// Its number, see [`crate::protocol`].
     pub kind: u8,
-    /// The header that follows.
+    /// The next header.
     pub next_header: u8,
-    /// What follows the two bytes of next header and length.
+    /// The bytes behind next header and length.
     pub data: &'a [u8],
 }
 
-/// The extension headers of a packet, in their order. They end with a protocol, an error, or a fragment other than the
-/// first, behind which no header is.
+/// The extension headers of a packet, in their order. They end with a protocol, an error, or a fragment other
+/// than the first: no header is behind one.
 #[derive(Clone, Debug)]
 pub struct Extensions<'a> {
     next_header: u8,
@@ -41,7 +41,7 @@ impl<'a> Extensions<'a> {
         Self { next_header, rest, ended: false }
     }
 
-    /// Returns the header that comes next, which is the protocol at the end.
+    /// Returns the next header; at the end this is the protocol.
     #[must_use]
     pub fn next_header(&self) -> u8 {
         self.next_header
@@ -92,7 +92,7 @@ impl<'a> Iterator for Extensions<'a> {
 /// `data` follows the two bytes of next header and length.
 ///
 /// # Errors
-/// A length that is no multiple of 8 bytes, or more than 2,048, with these two; or too small a buffer.
+/// A length other than a multiple of 8 bytes, or more than 2,048, with these two; or too small a buffer.
 pub fn write_extension<'b>(next_header: u8, data: &[u8], into: &'b mut [u8]) -> Result<&'b mut [u8], Error> {
     let len = room::at_most(data.len(), MAX_DATA, "data", LAYER)? + 2;
     if !len.is_multiple_of(UNIT) {
@@ -107,14 +107,14 @@ pub fn write_extension<'b>(next_header: u8, data: &[u8], into: &'b mut [u8]) -> 
 /// Writes the header of a fragment, and returns the rest of the buffer.
 ///
 /// # Errors
-/// An offset that is no multiple of 8, or too small a buffer.
+/// An offset other than a multiple of 8, or too small a buffer.
 pub fn write_fragment(next_header: u8, fragment: Fragment, into: &mut [u8]) -> Result<&mut [u8], Error> {
     let [a, b] = (fragment.offset_field(LAYER)? | u16::from(fragment.more)).to_be_bytes();
     let [c, d, e, f] = fragment.identification.to_be_bytes();
     room::put(into, &[next_header, 0, a, b, c, d, e, f], LAYER)
 }
 
-/// What follows ESP is encrypted, so it counts as a protocol.
+/// The bytes behind ESP are encrypted, so it counts as a protocol.
 fn is_extension(number: u8) -> bool {
     use protocol::*;
     matches!(

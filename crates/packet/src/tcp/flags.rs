@@ -16,7 +16,7 @@ impl TcpFlags {
     pub const SYN: Self = Self(1 << 1);
     /// Breaks a connection.
     pub const RST: Self = Self(1 << 2);
-    /// The receiver is to hand over what it has.
+    /// The receiver is to hand over all received bytes.
     pub const PSH: Self = Self(1 << 3);
     /// The acknowledgment counts.
     pub const ACK: Self = Self(1 << 4);
@@ -47,13 +47,13 @@ impl TcpFlags {
         self.0 & other.0 == other.0
     }
 
-    /// Returns the flags that are set in either, as `|` does, in constants, too.
+    /// Returns the flags set in either, as `|` does, in constants, too.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns the flags that are set in both.
+    /// Returns the flags set in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)

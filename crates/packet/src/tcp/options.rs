@@ -23,11 +23,11 @@ pub enum TcpOption<'a> {
         /// The receiver's clock as last seen.
         echo: u32,
     },
-    /// Any other, and one of those above with a length that is not its own; Linux passes over both.
+    /// Any other, and one of those above with an invalid length; Linux passes over both.
     Other(RawOption<'a>),
 }
 
-/// Blocks that have arrived beyond the acknowledgment.
+/// Blocks received beyond the acknowledgment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SackBlocks<'a>(&'a [[u8; 8]]);
 
@@ -42,14 +42,14 @@ impl<'a> SackBlocks<'a> {
         Self(blocks)
     }
 
-    /// Returns a block from the number of its first byte to that of the byte behind it.
+    /// Returns a block from the number of its first byte to the number behind its last.
     #[must_use]
     pub fn block(left: u32, right: u32) -> [u8; 8] {
         let [[a, b, c, d], [e, f, g, h]] = [left, right].map(u32::to_be_bytes);
         [a, b, c, d, e, f, g, h]
     }
 
-    /// Returns the number of the first byte of each block, and that of the byte behind it.
+    /// Returns the number of the first byte of each block, and the number behind its last.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u32, u32)> + use<'a> {
         self.0.iter().map(|&[a, b, c, d, e, f, g, h]| {
             (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
