@@ -1,4 +1,6 @@
-//! Work on disks that may hang: on threads of its own, for which neither the runtime nor the end of the process waits.
+//! Work on possibly hanging disks, on detached threads.
+//!
+//! Neither the runtime nor the end of the process waits for them.
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ pub(crate) fn run<T: Send + 'static>(
 ) -> oneshot::Receiver<T> {
     let (done, result) = oneshot::channel();
     let work = move || {
-        // Whoever waited may have gone.
+        // The waiter may have gone.
         let _ = done.send(work());
     };
     if let Err(error) = threads::start(name, work) {
@@ -22,7 +24,7 @@ pub(crate) fn run<T: Send + 'static>(
     result
 }
 
-/// How long a gateway that starts, stops or changes waits for a disk that may hang.
+/// How long a gateway on start, stop or reload waits for a possibly hanging disk.
 pub(crate) const DISK_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long logs may take to be read at a start and while the gateway runs: some gigabytes of a slow disk.

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_takes_no_changes_is_named_as_the_reason() {
+    fn read_only_file_system_is_named_as_the_reason() {
         let of =
             |errno| FolderError::of(Path::new("/a/store"), io::Error::from_raw_os_error(errno)).to_string();
         let (erofs, eacces) = (of(30), of(13));

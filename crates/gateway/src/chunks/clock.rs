@@ -1,17 +1,17 @@
-//! The clock that chunks get their times from.
+//! The clock of chunks' times.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::names::unix_time_s;
 
-/// The time of day in seconds since 1970, but for that it never goes back: not before the newest chunk of a store from
-/// an earlier run, and not when the system's clock is set back. It then goes on as fast as time passes, ahead of the
-/// system's, so the age of what is stored stays right.
+/// The time of day in seconds since 1970, made monotonic: it never lies behind the newest chunk of a store
+/// from an earlier run, nor goes back with the system's clock. It then goes on at the normal rate, ahead of
+/// the system's, so the age of stored chunks stays right.
 #[derive(Debug)]
 pub(super) struct StoreClock {
     started: Instant,
-    /// What it showed at the start; moved forward where the system's clock is ahead of it.
+    /// Its first value; moved forward whenever the system's clock is ahead of it.
     offset_s: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ impl StoreClock {
         self.at(unix_time_s(), self.started.elapsed().as_secs())
     }
 
-    /// Goes on from the newest chunk there is; returns by how many seconds that is ahead of the system's clock.
+    /// Goes on from the newest chunk there is; returns its lead over the system's clock in seconds.
     pub(super) fn go_on_from(&self, newest_s: u64) -> u64 {
         self.offset_s.fetch_max(newest_s.saturating_sub(self.started.elapsed().as_secs()), Relaxed);
         newest_s.saturating_sub(unix_time_s())
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_while_the_systems_clock_is_set_back_and_forth() {
+    fn time_advances_despite_changes_of_the_system_clock() {
         let clock = StoreClock::default();
         assert_eq!(clock.at(5000, 10), 5000);
         assert_eq!(clock.at(1400, 20), 5010, "set back by an hour");

@@ -10,7 +10,7 @@ use oncewire_store::Store;
 use super::slot::{Held, PoolOf};
 use super::{ChunkStore, Seen, Tally};
 
-/// Says that a look is under way, for as long as it is there: also if the look is never made, or ends badly.
+/// Marks a look as pending for as long as it lives: also if the look is never made, or panics.
 struct Looking(Arc<Mutex<Seen>>);
 
 impl Drop for Looking {
@@ -20,17 +20,17 @@ impl Drop for Looking {
 }
 
 impl ChunkStore {
-    /// Has the thread that writes look at the store before it does anything else, and sync it; unless it has not come to
-    /// the last look yet, which then syncs, too. Who waits for a disk that hangs is told to wait no longer.
+    /// Has the writing thread look at the store ahead of its other jobs, and sync it; a look still queued
+    /// gets the sync instead. Waiters on a hanging disk are refused.
     pub(crate) fn look(&self, sync: bool) {
         self.seen.lock().sync_is_due |= sync;
         let slot = self.slot.read();
         let Some(PoolOf(pool)) = slot.pool() else { return };
         let held = Held::of(&pool.load(), self.hangs_after);
         if held.any() {
-            // Readers that work go on with what they are asked for.
+            // Working readers go on with their queue.
             let away = if held.reads { pool.turn_away() } else { pool.turn_away_patient() };
-            // Who is told may ask for something else at once.
+            // A refused waiter may send another request at once.
             drop(slot);
             return away.tell();
         }
@@ -39,7 +39,7 @@ impl ChunkStore {
         }
         let looking = Looking(Arc::clone(&self.seen));
         let tally = Arc::clone(&self.tally);
-        // There is never another one that goes first.
+        // There is never a second job in front.
         let _ = pool.ingest_first(move |store| look_at(store, &looking.0, &tally));
     }
 }
@@ -48,7 +48,7 @@ fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
     let sync = seen.lock().sync_is_due;
     let synced = if sync { store.sync() } else { Ok(()) };
     if sync {
-        // Nothing was put meanwhile, for that is done by this thread.
+        // No put came in between: this thread does them.
         seen.lock().sync_is_due = false;
         let syncs = tally.syncs.fetch_add(1, Relaxed) + 1;
         let given_up = if syncs.is_multiple_of(TRY_AGAIN_EVERY) { store.try_again() } else { Vec::new() };
@@ -91,18 +91,18 @@ fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
     (seen.counts, seen.trouble, seen.passes) = (counts, trouble, passes);
 }
 
-/// Notes what the store has now; a look finds that out with its next sync.
+/// Notes the store's present statistics; a look does so with its next sync.
 pub(super) fn note_stat(store: &Store, seen: &Mutex<Seen>) {
-    // In this order: what changes meanwhile is looked at again.
+    // In this order: concurrent changes get another look.
     let counts = store.counts();
     let stat = store.stat();
     let mut seen = seen.lock();
     (seen.stat, seen.stat_counts, seen.counts) = (Some(stat), counts, counts);
 }
 
-/// What becomes of a trouble that passes.
+/// Fate of a transient trouble.
 const TRIED_AGAIN: &str = "it is tried again with every sync, each five seconds";
 
-/// Syncs from one to the next after which a disk is asked again for what it refused: with one every five seconds, a
-/// minute, since a disk may take seconds to refuse.
+/// Syncs between two retries of refused writes: with a sync every five seconds, a minute, since a disk may
+/// take seconds to refuse.
 const TRY_AGAIN_EVERY: u64 = 12;

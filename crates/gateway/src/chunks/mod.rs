@@ -1,7 +1,7 @@
-//! The chunk store of a gateway: one for all peers, behind bounded queues that no tunnel waits on.
+//! A gateway's chunk store: one for all peers, behind bounded queues.
 //!
-//! The store itself is [`oncewire_store`]; here it is opened, fed by links, watched and closed. The decisions stand in
-//! `docs/internals/store-in-the-daemon.md`.
+//! No tunnel waits on the queues. The store itself is [`oncewire_store`]; here it is opened, fed by links,
+//! watched and closed. The decisions stand in `docs/internals/store-in-the-daemon.md`.
 
 mod clock;
 mod look;
@@ -47,34 +47,34 @@ pub use oncewire_store::Progress;
 #[derive(Debug)]
 pub(crate) struct ChunkStore {
     settings: StoreSettings,
-    /// None if nobody could find it out; it keeps its id when it is closed, so that links need not be told.
+    /// None if it could not be read; a closed store keeps its id, so links need no notice.
     id: Option<u64>,
     slot: Arc<RwLock<Slot>>,
     cutter: Arc<Mutex<Cutter>>,
     clock: Arc<StoreClock>,
     tally: Arc<Tally>,
-    /// What was seen of it last, by the thread that writes.
+    /// The writing thread's last look at it.
     seen: Arc<Mutex<Seen>>,
-    /// How long the disk may hold what is asked of it before the gateway does without.
+    /// How long the disk may hold a request before the gateway does without it.
     hangs_after: Duration,
-    /// Who is told what is new in it.
+    /// Receivers of news about its content.
     neighbours: Option<Neighbours>,
 }
 
-/// What happened to requests since the start.
+/// Counts of requests since the start.
 #[derive(Debug, Default)]
 struct Tally {
     reads: Reads,
-    /// Looks that synced.
+    /// Looks with a sync.
     syncs: AtomicU64,
     puts: AtomicU64,
     put_bytes: AtomicU64,
-    /// Puts that were dropped since too many bytes waited.
+    /// Puts dropped at the limit of waiting bytes.
     dropped: AtomicU64,
     /// The time of the oldest chunk by the clock of the store, 0 if there is none.
     oldest_s: AtomicU64,
     taking: AtomicBool,
-    /// The thread that writes clears it.
+    /// The writing thread is clearing it.
     clearing: AtomicBool,
     log: Seldom,
 }
@@ -83,15 +83,15 @@ struct Tally {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     stat: Option<Stat>,
-    /// What it had done when `stat` was taken.
+    /// Counters at the time of `stat`.
     stat_counts: Counts,
     counts: Counts,
     trouble: Option<String>,
     /// The trouble passes, and the store tries again.
     passes: bool,
-    /// The store is to be synced by the next look, or by the one that is under way if it has not done so yet.
+    /// The next look must sync, or a running one not yet at its sync.
     sync_is_due: bool,
-    /// A look is under way, so that a disk that hangs is not looked at by more and more.
+    /// A look is pending: looks do not pile up on a hanging disk.
     looking: bool,
 }
 
@@ -99,17 +99,17 @@ struct Seen {
 pub(crate) type ChunksCleared = oneshot::Receiver<Result<u64, String>>;
 
 impl ChunkStore {
-    /// Returns the id that peers know it by; none if there is no store after all.
+    /// Returns its id for peers; none if there is no store after all.
     pub(crate) fn id(&self) -> Option<u64> {
         self.id
     }
 
-    /// Counts what a link to another site waits for, if there may be neighbours to tell.
+    /// Counts the pending reads of a link to another site, if there may be neighbours to tell.
     pub(crate) fn pending_share(&self) -> Option<PendingShare> {
         self.neighbours.as_ref().map(Neighbours::pending_share)
     }
 
-    /// Takes a request of a link; never waits. What is not answered here is answered by a thread of the store.
+    /// Takes a request of a link; never waits. A thread of the store answers the rest.
     pub(crate) fn serve(&self, peer: &Arc<Peer>, request: StoreRequest) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, key, .. } => self.read(peer, ticket, (name, len, key)),
@@ -157,8 +157,8 @@ impl ChunkStore {
         Some(StoreReply::Busy { ticket })
     }
 
-    /// Has a chunk read, and with it what waits to be put, if that is to be waited for; returns false if the store is not
-    /// open, too many wait, or the disk hangs.
+    /// Has a chunk read, on demand behind the queued puts; returns false if the store is not open, too many
+    /// reads wait, or the disk hangs.
     fn try_read(
         &self,
         (tag, len): (u64, u32),
@@ -188,16 +188,16 @@ impl ChunkStore {
         Held::of(load, self.hangs_after)
     }
 
-    /// Says whether a neighbour may have what this key names.
+    /// Whether a neighbour may have chunks named under this key.
     fn may_be_elsewhere(&self, key: &NameKey) -> bool {
         self.neighbours.as_ref().is_some_and(|neighbours| neighbours.can_ask(key))
     }
 
-    /// Says which reads bring chunks, without I/O; those that are not there may be `elsewhere`.
+    /// Returns the reads needed for chunks, without I/O; missing chunks may be `elsewhere`.
     pub(crate) fn places(&self, chunks: &[Sought], elsewhere: bool) -> Vec<ChunkPlace> {
         let slot = self.slot.read();
         let place = |&Sought { tag, len }: &Sought| {
-            // What a store has that is not open yet nobody knows.
+            // The content of an unopened store is unknown.
             let Some(PoolOf(pool)) = slot.pool() else { return ChunkPlace::Near };
             match pool.store().locate(tag, len) {
                 Some(read) => ChunkPlace::Disk { disk: 0, read: Some(read) },
@@ -208,7 +208,7 @@ impl ChunkStore {
         chunks.iter().map(place).collect()
     }
 
-    /// Says whether a read is done so soon that no neighbour could help.
+    /// Whether a read is too fast for any neighbour to help.
     pub(crate) fn is_soon(&self) -> bool {
         let slot = self.slot.read();
         let load = slot.pool().map(|PoolOf(pool)| pool.load());
@@ -223,17 +223,17 @@ impl ChunkStore {
         self.slot.read().pool().is_some_and(|PoolOf(pool)| pool.store().peek(tag, len))
     }
 
-    /// Says whether it may hold a chunk, or will turn out to: what a store has that is not open yet nobody knows. One that is
-    /// too small to be offered is looked for where somebody has it, and who may have it, or has it and cannot read it, is no
-    /// answer to that.
+    /// Whether it may hold a chunk, now or once it is open: the content of an unopened store is unknown. A
+    /// chunk too small to be offered needs certainty: it must be held and readable here.
     pub(crate) fn may_hold(&self, tag: u64, len: u32) -> bool {
         let is_opening = matches!(*self.slot.read(), Slot::Opening(_));
         let is_shared = len >= LEAST_SHARED;
         is_opening && is_shared || self.holds(tag, len) && (is_shared || self.can_read())
     }
 
-    /// Reads a chunk for a neighbour, and hands it to `reply` on a thread of the store; returns false if too many wait. What
-    /// waits to be put is there for it if that is soon: by its time the neighbour judges whether this gateway is well.
+    /// Reads a chunk for a neighbour, and hands it to `reply` on a thread of the store; returns false if too
+    /// many reads wait. Queued puts are included if they are soon done: the neighbour judges this gateway's
+    /// health by the time to an answer.
     pub(crate) fn lend(
         &self,
         name: Name,
@@ -246,7 +246,7 @@ impl ChunkStore {
         self.try_read((name.tag(), len), puts_are_soon, check, reply)
     }
 
-    /// Puts a chunk that a neighbour gave; nobody else is told.
+    /// Puts a chunk from a neighbour; nobody else is told.
     pub(crate) fn keep(&self, plain: Bytes, key: NameKey, shape: Shape) {
         let (cutter, clock) = (Arc::clone(&self.cutter), Arc::clone(&self.clock));
         let cost = plain.len() as u64;
@@ -268,7 +268,7 @@ impl ChunkStore {
 
     /// Has a block of so many bytes put.
     fn ingest(&self, bytes: u64, job: impl FnOnce(&oncewire_store::Store) + Send + 'static) {
-        // A small block takes more than its bytes: the job, and the buffer that it is a slice of.
+        // A small block takes more than its bytes: the job, and the buffer behind its slice.
         let cost = bytes + 1024;
         let slot = self.slot.read();
         let tally = &self.tally;
@@ -280,8 +280,8 @@ impl ChunkStore {
         }
     }
 
-    /// Returns what links are told of it, without waiting for anything. While it is not open, or its disk hangs, that is
-    /// what they are told of a store that has nothing and takes nothing: peers then name nothing, and forget nothing.
+    /// Returns its state for links, without waiting. An unopened store and one on a hanging disk count as
+    /// empty and full: peers then name nothing, and forget nothing.
     pub(crate) fn state(&self) -> StoreState {
         let load = self.slot.read().pool().map(|PoolOf(pool)| pool.load());
         let Some(load) = load.filter(|load| !self.held(load).reads) else { return StoreState::default() };
@@ -298,7 +298,8 @@ impl ChunkStore {
         }
     }
 
-    /// Returns what neighbours are told of its disk: as it is, also while it hangs, so that they ask it for nothing.
+    /// Returns its disk's load for neighbours: the true one, also while it hangs, to keep their requests
+    /// away.
     pub(crate) fn busy(&self) -> wire::Load {
         let load = self.slot.read().pool().map(|PoolOf(pool)| pool.load()).unwrap_or_default();
         wire::Load {
@@ -307,7 +308,7 @@ impl ChunkStore {
         }
     }
 
-    /// Forgets every chunk; the result comes when that is done. Never waits.
+    /// Forgets every chunk; the result comes on completion. Never waits.
     pub(crate) fn clear(&self) -> ChunksCleared {
         let (done, cleared) = oneshot::channel();
         let slot = self.slot.read();
@@ -322,7 +323,7 @@ impl ChunkStore {
                     format!("is not open ({trouble}), and its files stay: stop the gateway and clear it then")
                 }
             };
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = done.send(Err(why));
             return cleared;
         };
@@ -335,12 +336,12 @@ impl ChunkStore {
             look::note_stat(store, &seen);
             let _ = done.send(cleared.map_err(|error| error.to_string()));
         };
-        // Without room for it, the sender is dropped, which is an answer too.
+        // Without room, the sender is dropped: an answer too.
         let _ = pool.ingest(0, job);
         cleared
     }
 
-    /// Works off what waits and closes the store, within limits.
+    /// Works off the queue and closes the store, within limits.
     pub(crate) async fn close(&self) {
         let slot = std::mem::take(&mut *self.slot.write());
         let slot = match slot {
@@ -361,7 +362,7 @@ impl ChunkStore {
         }
     }
 
-    /// Returns what `status` tells of it.
+    /// Returns its report for `status`.
     pub(crate) fn report(&self) -> StoreReport {
         let seen = self.seen.lock().clone();
         let slot = self.slot.read();
@@ -424,7 +425,7 @@ impl Drop for ChunkStore {
         let slot = std::mem::take(&mut *self.slot.write());
         match slot {
             Slot::Opening(opening) => opening.progress.cancel(),
-            // Its threads are waited for, and one of them may be the one that drops this.
+            // The drop waits for its threads, and one of them may be dropping this.
             Slot::Open(pool) => {
                 _ = std::thread::Builder::new().name("store-drop".to_owned()).spawn(move || drop(pool));
             }
@@ -435,33 +436,33 @@ impl Drop for ChunkStore {
 
 /// Returns how long a read takes, as a planner is to take it: no shorter than none has been done for.
 fn service_time(load: &Load) -> Duration {
-    // Readers of a fast disk that are all at a read may wait for a processor.
+    // Readers of a fast disk, all at a read, may be waiting for a CPU.
     let is_fast = load.service_time < LEAST_SLOW && load.stalled < STALLED;
     let time = if is_fast { load.service_time } else { load.service_time.max(load.stalled) };
     // Links are told again whenever this changes, so no finer than they care for.
     Duration::from_micros(time.as_micros() as u64 / 100 * 100)
 }
 
-/// Returns the same for a link, to which nothing at all means that nothing is known of it.
+/// Returns the same for a link; for a link, zero means unknown.
 fn told(load: &Load) -> Duration {
     let least = if load.service_time.is_zero() { Duration::ZERO } else { LEAST_TOLD };
     service_time(load).max(least)
 }
 
-/// Says whether what waits to be put is there within the time that any neighbour waits for an answer.
+/// Whether queued puts are done within any neighbour's time limit for an answer.
 fn puts_are_soon(load: &Load) -> bool {
     load.ingest_bytes <= PUT_SOON && load.oldest_job <= DONE_SOON
 }
 
-/// What is cut, named and written within some 50 ms, also where a disk takes the bytes at once.
+/// Bytes cut, named and written within some 50 ms, also with a disk taking them at once.
 const PUT_SOON: u64 = 2 << 20;
-/// A job that goes on for longer waits for the disk, and nobody knows how long.
+/// A longer job waits for the disk, for an unknown time.
 const DONE_SOON: Duration = Duration::from_millis(50);
-/// The least that links are told of a disk that was read.
+/// The least service time reported to links for a disk with reads.
 const LEAST_TOLD: Duration = Duration::from_micros(100);
-/// A fast disk of which no reader comes back for so long stands still.
+/// A fast disk with no reader back for so long has stalled.
 const STALLED: Duration = Duration::from_millis(50);
-/// About what a neighbour takes for an answer that needs no disk.
+/// About a neighbour's time for an answer without a disk.
 const SOON: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

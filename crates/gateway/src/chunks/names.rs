@@ -1,4 +1,4 @@
-//! The keys that chunks are named with.
+//! The keys of chunk names.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use crate::config::{Config, Peer};
 use crate::identity::Identity;
 use crate::tunnel::clock::Clock;
 
-/// Returns how chunks are named in what is sent to a peer; none if none of its flows name any.
+/// Returns the naming of chunks in data sent to a peer; none if none of its flows name any.
 pub(crate) fn config(config: &Config, peer: &Peer, clock: Clock) -> Option<NamesConfig> {
     let named = config.policies.name_chunks(&peer.name, peer.settings.usual());
     named.then(|| NamesConfig {
@@ -21,8 +21,8 @@ pub(crate) fn config(config: &Config, peer: &Peer, clock: Clock) -> Option<Names
     })
 }
 
-/// Derives the key for one peer, which counts unless both are of a group: nobody else can, and it is the same in the next process, for the
-/// peer's store outlives this one.
+/// Derives the key for one peer, in force unless both are of a group. Nobody else can derive it, and it is
+/// the same in the next process, for the peer's store outlives this one.
 fn key(identity: &Identity, peer: &Peer) -> NameKey {
     let theirs = peer.public_keys.first().map(ToString::to_string).unwrap_or_default();
     NameKey::new(identity.derive_secret(&format!("oncewire names of chunks for {theirs}")))
@@ -30,7 +30,7 @@ fn key(identity: &Identity, peer: &Peer) -> NameKey {
 
 /// Returns the time of day in seconds since 1970.
 pub(super) fn unix_time_s() -> u64 {
-    // A clock that stands before 1970 is set later; chunks are then older than they are, and hints stale.
+    // A clock before 1970 is set later; chunks then seem older than they are, and hints stale.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gateway_has_a_key_of_its_own_for_each_peer() {
+    fn keys_differ_by_gateway_and_peer() {
         let (config, _dir) = configured();
         let (ours, other) = (&config.gateway.identity, Identity::from_seed([9; 32]));
         let [one, two] = &config.peers[..] else { panic!("{:?}", config.peers) };

@@ -1,4 +1,4 @@
-//! Opening the chunk store, and what may be in its way.
+//! Opening the chunk store, and its obstacles.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::lifecycle::threads;
 use crate::neighbours::Neighbours;
 use crate::storage_key::StorageKey;
 
-/// Why a store is not opened that somebody else would have to decide about; what is damaged is no reason.
+/// Reasons against opening a store, each for an operator to decide; damage is none.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process uses it.
@@ -34,7 +34,7 @@ pub enum OpenError {
         /// The process, if the system tells.
         pid: Option<u32>,
     },
-    /// It is encrypted with another key, or is encrypted where it should not be, or is not where it should.
+    /// Encrypted with another key, encrypted without being configured so, or the reverse.
     #[error("{path}: the chunk store is {}; set `encrypt_key_file` as it was, or remove the folder to begin anew",
             if *.keyed { "in clear text or encrypted with another key than that of `encrypt_key_file`" }
             else { "encrypted, and `encrypt_key_file` is not set" },
@@ -56,21 +56,21 @@ pub(super) enum NotOpened {
     Refused(OpenError),
     /// Its folder cannot be used.
     NotTaken(FolderError),
-    /// The disk does not do what it should.
+    /// The disk is at fault.
     Failed(String),
 }
 
 impl ChunkStore {
-    /// Opens the store, or makes one. Waits for the disk, so not on a thread that others wait for, but for seconds at
-    /// most: what takes longer goes on without whoever called. A store that cannot be used is reported, and is none.
+    /// Opens the store, or makes one. Waits for the disk, for seconds at most: call on a thread free to
+    /// block. Slower work goes on without the caller. An unusable store is reported, and is none.
     ///
     /// # Errors
-    /// What an operator must decide; nothing was changed then.
+    /// Questions for an operator; nothing was changed then.
     pub(crate) fn open(settings: &StoreSettings, key: Option<&StorageKey>) -> Result<Self, OpenError> {
         Self::open_on(settings, key.cloned(), backend, PATIENCE)
     }
 
-    /// The same on the disk that `backend` takes; how long is waited for all of it is `patience`.
+    /// The same on the disk given by `backend`; `patience` limits the whole wait.
     pub(super) fn open_on(
         settings: &StoreSettings,
         key: Option<StorageKey>,
@@ -94,7 +94,7 @@ impl ChunkStore {
                 backend(&opener.settings).and_then(|backend| opener.prepare(backend, key.as_ref()));
             let prepared = match prepared {
                 Ok(prepared) => prepared,
-                // Whoever waits for it has gone, or does what is to be done.
+                // The waiter has gone, or handles the reason itself.
                 Err(why) => {
                     let _ = known.send(Err(why));
                     return;
@@ -141,7 +141,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Says who is told what is new in it.
+    /// Sets the receivers of news about its content.
     pub(crate) fn telling(mut self, neighbours: Neighbours) -> Self {
         self.neighbours = Some(neighbours);
         self
@@ -166,7 +166,7 @@ impl ChunkStore {
     }
 }
 
-/// What opens a store on a thread of its own, and puts it where the gateway looks for it.
+/// Opens a store on a thread of its own, and puts it into the gateway's slot.
 struct Opener {
     settings: StoreSettings,
     progress: Arc<Progress>,
@@ -177,7 +177,7 @@ struct Opener {
 }
 
 impl Opener {
-    /// Finds out which store there is.
+    /// Identifies the store.
     fn prepare(&self, backend: Arc<dyn Backend>, key: Option<&StorageKey>) -> Result<Prepared, NotOpened> {
         let options = options(self.settings.index_memory, self.settings.disk, key);
         let prepared = Store::prepare(backend, &options);
@@ -226,7 +226,7 @@ impl Opener {
     }
 }
 
-/// Takes the folder of a store that is to be opened.
+/// Takes the directory of a store to be opened.
 fn backend(settings: &StoreSettings) -> Result<Arc<dyn Backend>, NotOpened> {
     let folder = take(&settings.path)?;
     Ok(match settings.read_latency {
@@ -240,7 +240,7 @@ fn limits(settings: &StoreSettings) -> Limits {
     Limits { readers, reads: MOST_READS, jobs: MOST_JOBS, job_bytes: MOST_JOB_BYTES }
 }
 
-/// Takes the folder of a store, which nobody else uses from then on.
+/// Locks the directory of a store for this process.
 pub(super) fn take(path: &Path) -> Result<Arc<Folder>, NotOpened> {
     Folder::open(path).map(Arc::new).map_err(|error| match error {
         FolderError::InUse(path) => NotOpened::Refused(OpenError::InUse { pid: holder(&path), path }),
@@ -295,7 +295,7 @@ pub(super) fn options(index_memory: u64, disk: u64, key: Option<&StorageKey>) ->
     }
 }
 
-/// Says what was found.
+/// Logs the findings.
 fn report(path: &Path, opened: &Opened) {
     let path = path.display();
     for note in &opened.notes {
@@ -317,14 +317,15 @@ fn report_failure(path: &Path, why: &str) {
     tracing::error!(path = %path.display(), "the chunk store is not used: {why}");
 }
 
-/// Returns the process that has a store's folder locked, as /proc tells.
+/// Returns the process holding a store's lock, from /proc.
 fn holder(path: &Path) -> Option<u32> {
     let lock = std::fs::metadata(path.join("lock")).ok()?;
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     holder_of(&locks, lock.dev(), lock.ino())
 }
 
-/// Finds whoever holds a lock of a file in a list of locks: `1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF`.
+/// Finds the holder of a file's lock in a list of locks: `1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0
+/// EOF`.
 fn holder_of(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let wanted = format!("{major:02x}:{minor:02x}:{inode}");
@@ -336,36 +337,36 @@ fn holder_of(locks: &str, device: u64, inode: u64) -> Option<u32> {
     locks.lines().find_map(holder)
 }
 
-/// Seconds that clocks are put right by without a word.
+/// Clock corrections up to this many seconds are not logged.
 const LITTLE_S: u64 = 60;
 
-/// Longer than a disk that works takes for anything, also one that tries a bad place again and again.
+/// Longer than any operation of a working disk, even with repeated retries of a bad sector.
 const HANGS_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a start waits for a store, so that one that opens at once is there from the first byte on.
+/// How long a start waits for a store: a fast one is there from the first byte on.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A flash disk serves several reads at a time; more of them wait no shorter on a disk with one arm.
 const READERS: usize = 4;
-/// Reads beyond are not taken. Eight links have room that ask for as much at a time as one may, with what one read brings
-/// to several blocks; some hundred bytes of memory are kept of each.
+/// Reads beyond are refused. It has room for eight links at their limit of requests, with one read serving
+/// several blocks; each takes some hundred bytes of memory.
 const MOST_READS: usize = 16 * 1024;
-/// Blocks that wait to be put; those beyond are dropped.
+/// Queued blocks; those beyond are dropped.
 const MOST_JOBS: usize = 4096;
 const MOST_JOB_BYTES: u64 = 32 << 20;
 
-/// With so many segments, giving the oldest up costs a sixteenth of what is remembered.
+/// With so many segments, giving up the oldest costs a sixteenth of the content.
 const LEAST_SEGMENTS: u64 = 16;
 const LEAST_SEGMENT: u64 = 1 << 20;
 /// Segments are no larger as long as there are not too many of them.
 const LARGE_SEGMENT: u64 = 64 << 20;
 /// A start reads the first page of each, so a terabyte should not have too many.
 const MOST_SEGMENTS: u64 = 4096;
-/// What the format allows.
+/// The format's limit.
 const MOST_SEGMENT: u64 = 4 << 30;
 const PAGE: u64 = 4096;
 
-/// What the model of a slow disk reads in a second beside moving its arm.
+/// Read throughput of the slow-disk model beside its seeks, in bytes per second.
 const MODEL_BYTES_PER_S: u64 = 100 << 20;
 
 #[cfg(test)]
@@ -373,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_holds_a_lock_is_found_by_the_file() {
+    fn lock_holder_is_found_by_inode() {
         let locks = "1: POSIX  ADVISORY  WRITE 100 fe:00:7 0 EOF\n\
                      2: FLOCK  ADVISORY  WRITE 4711 fe:00:77 0 EOF\n\
                      3: FLOCK  ADVISORY  WRITE 0 fe:00:78 0 EOF\n";

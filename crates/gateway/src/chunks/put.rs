@@ -1,4 +1,4 @@
-//! Cutting blocks into chunks for the store, on the thread that writes it.
+//! Cutting of blocks into chunks, on the store's writing thread.
 
 use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wanax::{NameKey, Node, Shape, Tree};
@@ -7,7 +7,7 @@ use oncewire_store::{Inserted, MAX_PARTS, Part, Store};
 
 use crate::neighbours::NewChunk;
 
-/// What cuts blocks; links of other shapes are rare, so it keeps that of the last one.
+/// Cuts blocks; links of other shapes are rare, so it keeps the cutter of the last one.
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
     tree: Option<Tree>,
@@ -18,12 +18,12 @@ impl Cutter {
     /// Cuts a block into chunks of all levels, tags them and puts them into the store.
     pub(super) fn put(&mut self, store: &Store, block: &[u8], (key, shape): (&NameKey, Shape), now_s: u64) {
         self.cut(block, key, shape);
-        // What it does not take, it counts.
+        // The store counts refused chunks itself.
         store.insert(block, &self.parts, now_s);
     }
 
-    /// As [`Self::put`]; returns the chunks that are new and for which others may wait. Of those the ones of the two
-    /// largest levels are shared.
+    /// As [`Self::put`]; returns the new chunks others may be waiting for. Those of the two largest levels
+    /// are shared.
     pub(super) fn put_and_tell(
         &mut self,
         store: &Store,
@@ -61,8 +61,8 @@ impl Cutter {
     }
 }
 
-/// Returns the last level that is stored: content that is cut far more finely than on average has more chunks than the
-/// store takes, and then loses the smallest.
+/// Returns the last stored level: content cut far more finely than on average has more chunks than the store
+/// takes, and then loses the smallest.
 fn deepest(nodes: &[Node]) -> u8 {
     let mut deepest = nodes.iter().map(|node| node.level).max().unwrap_or(0);
     while deepest > 0 && nodes.iter().filter(|node| node.level <= deepest).count() > MAX_PARTS {
@@ -71,5 +71,5 @@ fn deepest(nodes: &[Node]) -> u8 {
     deepest
 }
 
-/// The last level of chunks that members of a group tell each other of.
+/// The last level of chunks announced among members of a group.
 const SHARED_LEVELS: u8 = 1;

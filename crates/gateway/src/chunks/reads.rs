@@ -1,4 +1,4 @@
-//! What became of the chunks that links asked the store for.
+//! Outcomes of links' chunk reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,8 +7,8 @@ use oncewire_store::pool::ReadOutcome;
 
 use crate::telemetry::StoreReport;
 
-/// Reads of links since the start, each counted as asked for before it is counted as anything else. What neighbours are
-/// lent is no part of them, and neither is a second look of the store at the same read.
+/// Reads of links since the start, each counted as asked for before any other count. They include neither
+/// loans to neighbours nor the store's second look at the same read.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     asked: AtomicU64,
@@ -21,17 +21,17 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Counts a read that begins.
+    /// Counts the start of a read.
     pub(super) fn begin(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one that the store did not take.
+    /// Counts a read refused by the store.
     pub(super) fn turn_away(&self) {
         add(&self.turned_away, 1);
     }
 
-    /// Counts what one ended with.
+    /// Counts an outcome.
     pub(super) fn end(&self, outcome: &ReadOutcome) {
         let ended = match outcome {
             Ok(Some(bytes)) => {
@@ -46,7 +46,7 @@ impl Reads {
         add(ended, 1);
     }
 
-    /// Tells them. Those that go on are asked for, and nothing else yet.
+    /// Reports them. Running reads count as asked for only.
     pub(super) fn report(&self) -> StoreReport {
         let now = |count: &AtomicU64| count.load(Ordering::Acquire);
         let ended = StoreReport {
@@ -58,12 +58,12 @@ impl Reads {
             turned_away: now(&self.turned_away),
             ..StoreReport::default()
         };
-        // Last, or one that ends meanwhile would be among those that ended alone.
+        // Last: a read ending meanwhile must not be counted as ended alone.
         StoreReport { reads: now(&self.asked), ..ended }
     }
 }
 
-/// Adds to what ended; who sees it sees, too, that it was asked for.
+/// Adds to an outcome; a reader of the sum also sees its request.
 fn add(count: &AtomicU64, n: u64) {
     count.fetch_add(n, Ordering::Release);
 }

@@ -1,4 +1,4 @@
-//! Where the store is between the start of a gateway and its end: being opened, open, or gone.
+//! The store's place from opening to its end.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use oncewire_store::Progress;
 use oncewire_store::pool::{Load, Pool};
 
-/// What there is of a store.
+/// State of a store.
 #[derive(Debug, Default)]
 pub(super) enum Slot {
-    /// A thread looks through its files, which may take minutes.
+    /// A thread is scanning its files, perhaps for minutes.
     Opening(Opening),
     /// It is read and written.
     Open(PoolOf),
@@ -19,14 +19,14 @@ pub(super) enum Slot {
     None,
 }
 
-/// A store that is being opened.
+/// A store under opening.
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) progress: Arc<Progress>,
     pub(super) thread: Option<JoinHandle<()>>,
 }
 
-/// The threads that work on the store.
+/// The store's worker threads.
 pub(super) struct PoolOf(pub(super) Pool);
 
 impl Slot {
@@ -38,12 +38,12 @@ impl Slot {
         }
     }
 
-    /// Ends what there is, as long as that takes: not on a thread that others wait for.
+    /// Ends it, with all the time needed: call on a thread free to block.
     pub(super) fn close(self) -> std::io::Result<()> {
         match self {
             Self::Opening(Opening { progress, thread }) => {
                 progress.cancel();
-                // What panics there was reported.
+                // A panic there was reported already.
                 thread.map_or(Ok(()), |thread| thread.join().or(Ok(())))
             }
             Self::Open(PoolOf(pool)) => pool.close(),
@@ -52,17 +52,17 @@ impl Slot {
     }
 }
 
-/// What the disk does not let go.
+/// Operations held by the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
-    /// No reader for so long that the gateway does without.
+    /// All readers, for longer than the gateway's patience.
     pub(super) reads: bool,
-    /// The thread that writes.
+    /// The writing thread.
     pub(super) writes: bool,
 }
 
 impl Held {
-    /// Says what is held that has been at it for `limit`.
+    /// Returns the operations held for `limit` or longer.
     pub(super) fn of(load: &Load, limit: Duration) -> Self {
         Self { reads: load.stalled >= limit, writes: load.oldest_job >= limit }
     }

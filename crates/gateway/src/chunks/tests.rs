@@ -1,4 +1,4 @@
-//! The store of a gateway on disks that are full, fail or hang.
+//! A gateway's store on full, failing and hanging disks.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ fn store_on(backend: Arc<dyn Backend>) -> ChunkStore {
     opening_on(backend, Duration::from_secs(60))
 }
 
-/// A store that is waited for no longer than that.
+/// A store opened with this limit of waiting.
 fn opening_on(backend: Arc<dyn Backend>, patience: Duration) -> ChunkStore {
     let path = PathBuf::from("memory");
     let settings = StoreSettings { path, disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
@@ -46,7 +46,7 @@ fn put(store: &ChunkStore, number: u8) {
     store.put(block(number), NameKey::new([7; 32]), Shape::default());
 }
 
-/// Says of these blocks whether the store says that it has none such.
+/// For each of these blocks, whether the store denies having it.
 fn absent<const N: usize>(store: &ChunkStore, numbers: [u8; N]) -> [bool; N] {
     let key = NameKey::new([7; 32]);
     let chunks = numbers.map(|number| Sought { tag: key.tag(&block(number)), len: 65_536 });
@@ -55,7 +55,7 @@ fn absent<const N: usize>(store: &ChunkStore, numbers: [u8; N]) -> [bool; N] {
 }
 
 #[tokio::test]
-async fn chunks_for_which_others_may_wait_are_told_and_those_of_two_levels_are_shared() {
+async fn new_chunks_are_reported_and_two_levels_shared() {
     let key = NameKey::new([7; 32]);
     for shape in ["mrc:2:32", "mrc:4:64", "mrc:8:128"] {
         let (neighbours, mut news) = Neighbours::of_one_to_tell(key.clone());
@@ -73,7 +73,7 @@ async fn chunks_for_which_others_may_wait_are_told_and_those_of_two_levels_are_s
     }
 }
 
-/// Waits until it is as it should be, which takes other threads milliseconds.
+/// Waits for a condition; other threads need milliseconds.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -83,7 +83,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_was_put_is_told_with_its_levels_and_forgotten_when_it_is_cleared() {
+fn new_chunks_are_reported_and_cleared_ones_forgotten() {
     let store = store_on(Arc::new(Memory::default()));
     (0..4).for_each(|number| put(&store, number));
     put(&store, 0);
@@ -107,7 +107,7 @@ fn what_was_put_is_told_with_its_levels_and_forgotten_when_it_is_cleared() {
 }
 
 #[test]
-fn a_store_with_neighbours_says_of_nothing_that_it_is_nowhere() {
+fn store_with_neighbours_denies_no_chunk() {
     let key = NameKey::new([7; 32]);
     let store = store_on(Arc::new(Memory::default()));
     assert_eq!(absent(&store, [1]), [true]);
@@ -117,7 +117,7 @@ fn a_store_with_neighbours_says_of_nothing_that_it_is_nowhere() {
 }
 
 #[test]
-fn a_disk_that_fails_is_said_and_links_are_told_that_nothing_is_taken() {
+fn failing_disk_is_reported_and_links_see_a_full_store() {
     let memory = Memory::default();
     let store = store_on(Arc::new(memory.clone()));
     assert!(store.state().taking);
@@ -133,7 +133,7 @@ fn a_disk_that_fails_is_said_and_links_are_told_that_nothing_is_taken() {
 }
 
 #[test]
-fn a_disk_without_room_for_anything_is_said_and_tried_again() {
+fn full_disk_is_reported_and_retried() {
     let memory = Memory::default();
     let store = store_on(Arc::new(memory.clone()));
     memory.set_room(Some(1 << 16));
@@ -156,7 +156,7 @@ fn a_disk_without_room_for_anything_is_said_and_tried_again() {
 }
 
 #[test]
-fn what_a_look_between_syncs_has_seen_is_still_counted_by_the_next_sync() {
+fn look_between_syncs_stays_counted_by_the_next() {
     let store = store_on(Arc::new(Memory::default()));
     put(&store, 1);
     let done = |store: &ChunkStore| store.report().waiting_bytes == 0 && !store.seen.lock().looking;
@@ -171,7 +171,7 @@ fn what_a_look_between_syncs_has_seen_is_still_counted_by_the_next_sync() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_leaves_the_gateway_without_a_store() {
+fn unusable_directory_leaves_the_gateway_without_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "no folder").unwrap();
@@ -186,7 +186,7 @@ fn a_folder_that_cannot_be_used_leaves_the_gateway_without_a_store() {
 }
 
 #[test]
-fn a_store_of_files_too_large_for_it_says_what_to_do() {
+fn oversized_store_files_are_reported_with_a_remedy() {
     let memory: Arc<dyn Backend> = Arc::new(Memory::default());
     let path = PathBuf::from("memory");
     let large = StoreSettings { path, disk: 1 << 30, index_memory: 1 << 20, read_latency: None };
@@ -209,7 +209,7 @@ fn a_store_of_files_too_large_for_it_says_what_to_do() {
 }
 
 #[test]
-fn a_store_that_is_in_use_is_an_error_and_is_left_alone() {
+fn store_in_use_is_an_error_and_stays_untouched() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let settings = StoreSettings { path, disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
@@ -230,7 +230,7 @@ fn close(store: &ChunkStore) {
 }
 
 #[test]
-fn while_a_disk_hangs_a_bounded_part_waits_and_nobody_does() {
+fn hanging_disk_holds_bounded_work_and_no_caller() {
     let disk = Moody::new(Mood::Works);
     let store = store_on(Arc::new(disk.clone()));
     until("it was looked at", || store.state().taking && !store.seen.lock().looking);
@@ -238,7 +238,7 @@ fn while_a_disk_hangs_a_bounded_part_waits_and_nobody_does() {
     let (plain, key) = (block(1), NameKey::new([7; 32]));
     (0..1024).for_each(|_| store.put(plain.clone(), key.clone(), Shape::default()));
     let report = store.report();
-    // One job is always taken, so that nothing is too large for the queue.
+    // One job is always taken: nothing is too large for the queue.
     assert!(report.waiting_bytes <= (32 << 20) + (66 << 10), "{report:?}");
     assert!(report.dropped > 0 && report.puts + report.dropped == 1024, "{report:?}");
     disk.set(Mood::Works);
@@ -271,7 +271,7 @@ fn ask(store: &ChunkStore, number: u8, answers: &Arc<[AtomicU64; 2]>) -> bool {
     })
 }
 
-/// Asks as a link does, for what waits to be put, too, but for a block that nobody ever puts.
+/// Asks as a link does, behind queued puts, but for a block never put.
 fn ask_in_vain(store: &ChunkStore, answers: &Arc<[AtomicU64; 2]>) -> bool {
     let answers = Arc::clone(answers);
     let reply = move |outcome: ReadOutcome| {
@@ -281,14 +281,14 @@ fn ask_in_vain(store: &ChunkStore, answers: &Arc<[AtomicU64; 2]>) -> bool {
 }
 
 #[test]
-fn a_disk_that_lets_no_reader_go_is_done_without_until_it_does() {
+fn stalled_readers_are_bypassed_until_they_return() {
     let disk = Moody::new(Mood::Works);
     let mut store = store_on(Arc::new(disk.clone()));
     fill(&store, 8);
     store.hangs_after = Duration::from_millis(1);
     let answers: Arc<[AtomicU64; 2]> = Arc::default();
     disk.set(Mood::HoldsReads);
-    // One for each reader, some that wait for one, and then no more are taken.
+    // One for each reader, some waiting for a reader, and then no more are taken.
     let mut asked = 0;
     until("nothing is asked of it any more", || {
         asked += u64::from(ask(&store, (asked % 8) as u8, &answers));
@@ -298,7 +298,7 @@ fn a_disk_that_lets_no_reader_go_is_done_without_until_it_does() {
     assert_eq!(store.state(), StoreState::default(), "links are told that there is nothing");
     assert!(store.report().oldest_read_ms >= 1 && store.report().reason.is_some());
     store.look(false);
-    // Four are at the disk, and those that waited are told.
+    // Four are at the disk, and the waiting ones are refused.
     until("who waited is told", || answers[1].load(Relaxed) == asked - 4);
     disk.set(Mood::Works);
     until("those that the disk held are served", || answers[0].load(Relaxed) == 4);
@@ -328,7 +328,7 @@ fn a_gateway_ends_at_once_although_its_disk_hangs() {
 }
 
 #[test]
-fn a_look_that_panics_is_not_the_last() {
+fn panicked_look_is_followed_by_another() {
     let disk = Moody::new(Mood::Works);
     let store = store_on(Arc::new(disk.clone()));
     fill(&store, 1);
@@ -344,7 +344,7 @@ fn a_look_that_panics_is_not_the_last() {
 }
 
 #[test]
-fn what_the_disk_refuses_is_stored_again_when_it_comes() {
+fn refused_block_is_stored_on_its_next_arrival() {
     let memory = Memory::default();
     let store = store_on(Arc::new(memory.clone()));
     // More than a segment has.
@@ -358,12 +358,12 @@ fn what_the_disk_refuses_is_stored_again_when_it_comes() {
     assert!(ask(&store, 0, &answers));
     until("it is found where it is now", || answers[0].load(Relaxed) == 1);
     let counts = store.slot.read().pool().map(|PoolOf(pool)| pool.store().counts()).unwrap();
-    // A read that a look was taken before is tried once more behind it.
+    // A read overtaken by a look is retried behind it.
     assert!(counts.unreadable > 0 && counts.faults == 0, "{counts:?}");
     assert_eq!(store.report().state, StoreCondition::Open);
 }
 
-/// Keeps the thread that writes until the sender is dropped or used, and fills its queue if that is asked.
+/// Holds the writing thread until the sender is dropped or used, and fills its queue on request.
 fn hold(store: &ChunkStore, fill: bool) -> std::sync::mpsc::Sender<()> {
     let (release, wait) = std::sync::mpsc::channel::<()>();
     let (begun, has_begun) = std::sync::mpsc::channel();
@@ -380,7 +380,7 @@ fn hold(store: &ChunkStore, fill: bool) -> std::sync::mpsc::Sender<()> {
 }
 
 #[test]
-fn a_sync_is_done_however_many_blocks_wait_and_however_late_the_last_look_is() {
+fn sync_is_done_despite_full_queue_and_late_look() {
     let store = store_on(Arc::new(Memory::default()));
     let is_idle = |store: &ChunkStore| !store.seen.lock().looking;
     until("it was looked at", || store.state().taking && is_idle(&store));
@@ -389,7 +389,7 @@ fn a_sync_is_done_however_many_blocks_wait_and_however_late_the_last_look_is() {
         let (before, release) = (syncs(), hold(&store, fill));
         store.look(false);
         assert!(store.seen.lock().looking, "a look is always taken");
-        // The sync finds that one still waiting, and is not lost.
+        // The sync finds a look still waiting, and is not lost.
         store.look(true);
         drop(release);
         until("it has synced", || syncs() == before + 1 && is_idle(&store));
@@ -400,7 +400,7 @@ fn a_sync_is_done_however_many_blocks_wait_and_however_late_the_last_look_is() {
 }
 
 #[test]
-fn while_the_writer_alone_is_held_readers_are_used_and_who_waits_for_it_is_told() {
+fn held_writer_refuses_its_waiters_and_readers_go_on() {
     let mut store = store_on(Arc::new(Memory::default()));
     fill(&store, 8);
     store.hangs_after = Duration::from_millis(1);
@@ -421,7 +421,7 @@ fn while_the_writer_alone_is_held_readers_are_used_and_who_waits_for_it_is_told(
 }
 
 #[test]
-fn a_neighbour_is_told_what_is_not_there_although_much_waits_to_be_put_or_the_writer_is_held() {
+fn neighbour_gets_absence_despite_queued_puts_or_held_writer() {
     let store = store_on(Arc::new(Memory::default()));
     fill(&store, 8);
     let answers: Arc<[AtomicU64; 2]> = Arc::default();
@@ -444,7 +444,7 @@ fn a_neighbour_is_told_what_is_not_there_although_much_waits_to_be_put_or_the_wr
 }
 
 #[test]
-fn a_clearing_that_takes_long_is_called_one() {
+fn long_clearing_is_reported_as_clearing() {
     let disk = Moody::new(Mood::Works);
     let mut store = store_on(Arc::new(disk.clone()));
     fill(&store, 8);
@@ -457,7 +457,7 @@ fn a_clearing_that_takes_long_is_called_one() {
     until("it is over", || store.report().state == StoreCondition::Open);
 }
 
-/// A store whose blocks came at these times, one in each segment.
+/// A store with blocks of these times, one in each segment.
 fn of_times(times_s: impl Iterator<Item = u64>) -> ChunkStore {
     let memory = Memory::default();
     let options = open::options(1 << 20, 64 << 20, None);
@@ -471,17 +471,17 @@ fn of_times(times_s: impl Iterator<Item = u64>) -> ChunkStore {
 }
 
 #[test]
-fn a_clock_that_was_ahead_makes_the_store_no_younger() {
+fn clock_once_ahead_makes_the_store_no_younger() {
     const DAY: u64 = 86_400;
     let now = names::unix_time_s();
     let ages = |times_s: &[u64]| of_times(times_s.iter().copied()).state().age_secs;
     // As it should be; a second may have passed.
     assert!((3 * DAY..3 * DAY + 60).contains(&ages(&[now - 3 * DAY, now - 2 * DAY, now])));
-    // All of it by a clock that was a month ahead, and half of it, when time has not caught up and when it has.
+    // All of it by a clock a month ahead, and half of it, before and after time has caught up.
     assert!(ages(&[now + 28 * DAY, now + 30 * DAY]) >= 2 * DAY);
     assert!(ages(&[now + 30 * DAY, now + 30 * DAY, now - 2 * DAY, now]) >= 2 * DAY);
     assert!(ages(&[now - 10, now - 9, now - 2 * DAY, now - DAY]) >= 2 * DAY);
-    // What comes now is not of a time before the others.
+    // New chunks are not dated ahead of the others.
     let store = of_times([now + 30 * DAY].into_iter());
     put(&store, 100);
     let horizon = |store: &ChunkStore| store.slot.read().pool().map(|PoolOf(pool)| pool.store().horizon());
@@ -493,7 +493,7 @@ fn a_clock_that_was_ahead_makes_the_store_no_younger() {
 }
 
 #[test]
-fn what_links_are_told_of_a_fast_disk_is_the_disks_time() {
+fn links_get_the_true_time_of_a_fast_disk() {
     let us = Duration::from_micros;
     for (service_us, stalled_us, told_us) in [
         (0, 0, 0),

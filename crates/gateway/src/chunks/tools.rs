@@ -1,4 +1,4 @@
-//! A chunk store that no gateway has open: looking at it, reading all of it, making it smaller, clearing it.
+//! Tools for a chunk store at rest: inspect, verify, compact, clear.
 
 use std::fs;
 use std::io;
@@ -14,16 +14,16 @@ use crate::config::{StoreSettings, index_memory};
 use crate::storage_key::StorageKey;
 use crate::telemetry::{CompactReport, LevelReport, StoreCondition, StoreReport, VerifyReport};
 
-/// A chunk store at rest, which is this process's until it is closed.
+/// A chunk store at rest, owned by this process until closed.
 pub struct AtRest {
     path: PathBuf,
     store: Store,
-    /// What was found when it was opened, a line each.
+    /// Findings on opening, a line each.
     pub notes: Vec<String>,
     /// How many lines there would be beyond.
     pub notes_left_out: u64,
-    /// Whether its index was made now, with room for what there is: that of its gateway, which nothing tells of, may have
-    /// more.
+    /// Whether its index was made just now, sized for the present content: its gateway's own, recorded
+    /// nowhere, may have more room.
     pub index_is_assumed: bool,
 }
 
@@ -45,7 +45,7 @@ pub enum AtRestError {
     /// It is another's, or has another key than the configuration says.
     #[error(transparent)]
     Refused(#[from] OpenError),
-    /// It has another key than the one that was named, or none was named.
+    /// Its key differs from the given one, or none was given.
     #[error("{path}: the chunk store is {}", wrong_key(*.keyed), path = .path.display())]
     OtherKey {
         /// Its folder.
@@ -61,7 +61,7 @@ pub enum AtRestError {
     Failed {
         /// The folder.
         path: PathBuf,
-        /// What it said.
+        /// Its message.
         why: String,
     },
 }
@@ -72,7 +72,7 @@ impl AtRestError {
         matches!(self, Self::NotTaken(FolderError::ReadOnly(_)))
     }
 
-    /// The same of a store that no configuration speaks of.
+    /// The same for a store without a configuration.
     fn without_configuration(self) -> Self {
         match self {
             Self::Refused(OpenError::OtherKey { path, keyed }) => Self::OtherKey { path, keyed },
@@ -89,7 +89,7 @@ impl AtRestError {
     }
 }
 
-/// Takes the folder of a store, if there is one in it; returns with it the bytes that its segments take.
+/// Takes the directory of a store, if there is one in it; also returns the bytes of its segments.
 fn take(path: &Path) -> Result<(Arc<Folder>, u64), AtRestError> {
     let taken = StoreFiles::find(path).map_err(|error| failed(path, &error))?.segment_bytes();
     if taken == 0 && !path.join("store").is_file() {
@@ -99,8 +99,8 @@ fn take(path: &Path) -> Result<(Arc<Folder>, u64), AtRestError> {
     Ok((folder, taken))
 }
 
-/// Returns why a gateway would not start for the sake of the key of its store. Nothing is changed, and nothing said of a
-/// store that is in use, or that cannot be looked at.
+/// Returns a gateway's reason against starting with this key for its store. Changes nothing, and has no
+/// answer for a store in use or unreadable.
 pub fn refuses_key(settings: &StoreSettings, key: Option<&StorageKey>) -> Option<OpenError> {
     let (folder, _) = take(&settings.path).ok()?;
     let options = open::options(settings.index_memory, settings.disk, key);
@@ -112,7 +112,7 @@ pub fn refuses_key(settings: &StoreSettings, key: Option<&StorageKey>) -> Option
 }
 
 impl AtRest {
-    /// Opens the store in a folder, with room as its gateway gives it, or as what is there needs.
+    /// Opens the store in a directory, with room as given by its gateway, or as needed by its content.
     ///
     /// # Errors
     /// If there is none, a gateway uses it, its key is another, or the disk fails.
@@ -124,7 +124,7 @@ impl AtRest {
             Room { disk: taken, index_memory }
         });
         let options = open::options(room.index_memory, room.disk, key);
-        // The index must tell all places apart that are in use now.
+        // The index must tell all occupied places apart.
         let options = Options { capacity: room.disk.max(taken), at_rest: true, ..options };
         let (store, opened) = open::open(folder, &options, path).map_err(|error| {
             let error = AtRestError::not_opened(path, error);
@@ -139,10 +139,10 @@ impl AtRest {
         })
     }
 
-    /// Returns what is in it.
+    /// Returns its statistics.
     pub fn stat(&self) -> StoreReport {
         let stat = self.store.stat();
-        // A clock that was ahead when chunks came makes none of them younger than it is.
+        // A clock once ahead makes no chunk younger than it is.
         let now_s = unix_time_s().max(stat.horizon.newest_s.unwrap_or(0));
         let base = report(&self.path, &stat, now_s);
         StoreReport { size: base.used, ..base }
@@ -166,11 +166,11 @@ impl AtRest {
         })
     }
 
-    /// Writes everything again that is sound and can be found, at most `shrink_to` bytes of it; `progress` counts bytes of
-    /// files. Places that the disk refuses are left behind, and files of which nothing can be read now stay as they are.
+    /// Rewrites all sound and findable chunks, at most `shrink_to` bytes of them; `progress` counts bytes of
+    /// files. Refused places are left behind, and unreadable files stay.
     ///
     /// # Errors
-    /// If the disk refuses to write; what was not written again yet stays where it is.
+    /// If the disk refuses to write; chunks not yet rewritten stay in place.
     pub fn compact(&self, shrink_to: Option<u64>, progress: &Progress) -> Result<CompactReport, AtRestError> {
         let done = self.store.compact(shrink_to, progress).map_err(|error| failed(&self.path, &error))?;
         Ok(CompactReport {
@@ -199,8 +199,8 @@ impl AtRest {
     }
 }
 
-/// Removes a chunk store that no gateway uses, and returns how many bytes its files had; none is no error. What else is in
-/// the folder stays, and the folder then, too.
+/// Removes an unused chunk store, and returns the number of bytes of its files; none is no error. Foreign
+/// files stay, and the directory with them.
 ///
 /// # Errors
 /// If a gateway uses it, or a file cannot be removed.
@@ -217,7 +217,7 @@ pub fn clear_at_rest(path: &Path) -> Result<u64, AtRestError> {
     Ok(files.bytes())
 }
 
-/// Describes what is in a store.
+/// Describes a store's content.
 pub(super) fn report(path: &Path, stat: &Stat, now_s: u64) -> StoreReport {
     let age = |time_s: u64| now_s.saturating_sub(time_s);
     let levels = stat.levels.iter().enumerate().filter(|(_, level)| level.chunks > 0);
@@ -265,5 +265,5 @@ fn failed(path: &Path, error: &io::Error) -> AtRestError {
     AtRestError::Failed { path: path.to_owned(), why: error.to_string() }
 }
 
-/// Memory that a tool may take an eighth of for the index, where no configuration says how much.
+/// A tool's memory without a configuration; an eighth of it may go to the index.
 const MOST_MEMORY: u64 = 8 << 30;

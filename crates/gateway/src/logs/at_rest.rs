@@ -1,4 +1,4 @@
-//! Logs that no gateway has open: clearing them.
+//! Clearing of logs at rest: no gateway has them open.
 
 use std::fs::{self, TryLockError};
 use std::io;
@@ -29,9 +29,9 @@ pub enum ClearError {
     /// The file system refused.
     #[error("{path}: {source}", path = .path.display())]
     Io {
-        /// What could not be removed or read.
+        /// The path not removed or read.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -47,11 +47,11 @@ impl ClearError {
     }
 }
 
-/// Removes the logs of these peers from a state folder that no gateway uses, and reports them in order. With `all`,
-/// also those of peers that are no longer configured, by their key in place of a name. What no gateway wrote stays.
+/// Removes the logs of these peers from an unused state directory, and reports them in order. With `all`,
+/// also those of peers without a configuration, by their key in place of a name. Foreign files stay.
 ///
 /// # Errors
-/// If a gateway uses the folder, or a file cannot be removed; others may be gone then.
+/// If a gateway uses the directory, or a file cannot be removed; others may be gone then.
 pub fn clear_at_rest(
     state: &Path,
     peers: &[(String, Vec<PublicKey>)],
@@ -84,8 +84,8 @@ pub fn clear_at_rest(
     Ok(ClearReport::of(cleared))
 }
 
-/// Removes the logs of all peers that have none of these keys from a state folder that is this process's, and reports
-/// them by their keys in place of names. What else is there is somebody else's, and stays.
+/// Removes the logs of all peers with none of these keys from this process's state directory, and reports
+/// them by their keys in place of names. Foreign files stay.
 ///
 /// # Errors
 /// If a file cannot be removed; others may be gone then.
@@ -117,8 +117,8 @@ fn is_of_a_peer(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Removes a peer's files, if there are any, and their folder, and returns how many bytes they had. What else is in the
-/// folder stays, and the folder then, too.
+/// Removes a peer's files, if any, and their directory; returns the number of bytes. Foreign files stay, and
+/// the directory with them.
 fn remove(folder: &Path) -> Result<u64, ClearError> {
     let mut bytes = 0;
     for name in FILES.iter().flat_map(|name| [(*name).to_owned(), temporary(name)]) {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_peers_that_were_named_lose_their_logs() {
+    fn only_named_peers_lose_their_logs() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path()).finish();
         let report = clear_at_rest(dir.path(), &peers(&[("two", 2)]), false).unwrap();
@@ -189,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn what_no_gateway_wrote_stays() {
+    fn foreign_files_survive_clearing() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path()).finish();
         let logs = dir.path().join("logs");
         let of_peer = |byte| logs.join(hex(&key(byte)));
         fs::write(of_peer(1).join("hints.new"), "cut short").unwrap();
-        // Of a peer that is configured, and of one of the past.
+        // One configured peer, one past peer.
         for folder in [of_peer(1), of_peer(3)] {
             fs::write(folder.join("note"), "somebody else's").unwrap();
             fs::create_dir(folder.join("out.idx.new")).unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_takes_no_changes_is_named_as_the_reason() {
+    fn read_only_file_system_is_named_as_the_reason() {
         let of = |errno| ClearError::of(Path::new("/a"), io::Error::from_raw_os_error(errno)).to_string();
         let (erofs, eacces) = (of(30), of(13));
         assert!(
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_never_was_has_nothing_to_clear_and_is_not_made() {
+    fn clearing_a_missing_state_creates_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
         let report = clear_at_rest(&state, &peers(&[("one", 1)]), true).unwrap();

@@ -1,4 +1,4 @@
-//! The few things that kept logs ask of a disk, so that a crash is an ordinary test.
+//! The disk operations of persistent logs, abstracted for crash tests.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use oncewire_store::{Obstacle, Opening, close_to_others};
 
-/// A folder that holds the files of one peer's logs.
+/// A directory with the files of one peer's logs.
 pub(super) trait Disk {
     type File: DiskFile;
 
     /// Opens a file to read and write, and makes it if there is none.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Puts a file of this content in place of whatever had the name, as a whole or not at all, and opens it. Once
-    /// done, it survives a power cut.
+    /// Replaces the named file by one with this content, atomically, and opens it. Once done, it survives a
+    /// power cut.
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<Self::File>;
 }
 
@@ -23,17 +23,17 @@ pub(super) trait Disk {
 pub(super) trait DiskFile {
     fn len(&self) -> io::Result<u64>;
 
-    /// Fills the buffer from an offset on; a file that ends before is an error.
+    /// Fills the buffer from an offset on; an earlier end of the file is an error.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
     fn set_len(&mut self, len: u64) -> io::Result<()>;
 
-    /// Waits until what was written would survive a power cut.
+    /// Waits until all writes would survive a power cut.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Says whether no name leads to it any more, so that nobody will find what is written.
+    /// Whether the file has lost its last name, and writes to it are lost.
     fn is_removed(&self) -> io::Result<bool>;
 }
 
@@ -42,10 +42,10 @@ pub(super) trait DiskFile {
 pub(super) struct OsFolder(PathBuf);
 
 impl OsFolder {
-    /// Takes a folder, and makes it with mode 0700 if there is none.
+    /// Takes a directory, and makes it with mode 0700 if there is none.
     ///
     /// # Errors
-    /// What the system says, or what is in its place and what to do about it.
+    /// The system's error, or the obstacle in its place with a remedy.
     pub(super) fn create(path: PathBuf) -> io::Result<Self> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
         made.map_err(|error| explained(&path, error))?;
@@ -73,18 +73,18 @@ impl Disk for OsFolder {
         // Or a power cut could leave the new name with nothing behind it.
         file.sync_data()?;
         fs::rename(&new, self.0.join(name))?;
-        // Or a power cut could bring back the old file, with claims that hold no more.
+        // Otherwise a power cut could bring back the old file with its outdated claims.
         File::open(&self.0)?.sync_all()?;
         Ok(file)
     }
 }
 
-/// What a file is called while it is written that is to replace another.
+/// Name of a replacement file while it is written.
 pub(super) fn temporary(name: &str) -> String {
     format!("{name}.new")
 }
 
-/// Says what is in the way of a folder or its lock, if that is why it cannot be used.
+/// Names the obstacle in place of a directory or its lock, if there is one.
 pub(super) fn explained(folder: &Path, error: io::Error) -> io::Error {
     match Obstacle::at(folder) {
         Some(obstacle) => io::Error::new(error.kind(), obstacle),
@@ -92,7 +92,7 @@ pub(super) fn explained(folder: &Path, error: io::Error) -> io::Error {
     }
 }
 
-/// Opens a regular file that nobody else may read; one that others could read is closed to them first.
+/// Opens a regular file with access for its owner only; wider permissions are narrowed first.
 pub(super) fn open_private(path: &Path, opening: Opening) -> io::Result<File> {
     let file = oncewire_store::open_private(path, opening)?;
     close_to_others(&file)?;
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_in_the_place_of_a_log_is_refused_and_keeps_its_rights() {
+    fn pipe_in_place_of_a_log_is_refused_untouched() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_whose_files_were_removed_is_not_written_into_nothing() {
+    fn log_with_removed_files_reports_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let folder = OsFolder::create(dir.path().join("logs")).unwrap();
         let opened = KeptLog::open(folder.clone(), LogSide::Out, 1 << 16, 1 << 16, Seal::new(None));

@@ -1,4 +1,4 @@
-//! The state folder of this process, and what becomes of it while its disk hangs.
+//! This process's state directory, and its fate on a hanging disk.
 
 use std::fs::{self, TryLockError};
 use std::future::pending;
@@ -24,11 +24,11 @@ use crate::identity::PublicKey;
 use crate::slow_disk::{self, DISK_LIMIT, READ_LIMIT};
 use crate::telemetry::ClearedReport;
 
-/// The logs of all peers of this process. Ended, or dropped with its last clone, it writes what still waits.
+/// The logs of all peers of this process. Its end, or the drop of its last clone, writes everything queued.
 #[derive(Clone)]
 pub(crate) struct Logs {
     place: Place,
-    /// Of all hints, also those of peers that have ended.
+    /// Of all hints, also those of ended peers.
     turns: Turns,
     not_kept: NotKept,
     shared: Arc<Shared>,
@@ -43,24 +43,24 @@ struct Shared {
 
 #[derive(Default)]
 struct Open {
-    /// One for those who were there at the start, and one for those of each reload that brought new ones, as long as
-    /// any of them is there.
+    /// One for the peers of the start, and one for each reload with new peers, as long as any of them is
+    /// there.
     queues: Vec<Writing>,
     /// None if the folder could not be taken: nothing is kept then.
     lock: Option<Arc<fs::File>>,
     /// The disk was waited for in vain, and may yet touch files: no more are opened.
     hangs: bool,
-    /// What it was waited for in vain, and nobody waits for yet.
+    /// Timed-out operations without a waiter.
     late: Vec<Late>,
 }
 
-/// What ends once the disk has done with it; brings the folder if that is what was late.
+/// Completes once the disk has; brings the directory if that was the late operation.
 type Late = Pin<Box<dyn Future<Output = Option<fs::File>> + Send>>;
 
-/// Tells what was removed of peers of the past, or what could not be.
+/// Result of clearing past peers: the removed logs, or the failure.
 pub(crate) type PastCleared = oneshot::Receiver<Result<Vec<ClearedReport>, ClearError>>;
 
-/// A thread that writes logs; dropped, it writes what still waits.
+/// A log-writing thread; its drop writes everything queued.
 #[derive(Debug)]
 pub(super) struct Writing(pub(super) Arc<Queue>);
 
@@ -73,11 +73,11 @@ impl Drop for Writing {
 }
 
 impl Logs {
-    /// Makes the state folder this process's own, and touches no log yet. A disk that fails, or takes longer than there
-    /// is patience for, is no error.
+    /// Makes the state directory this process's own, and touches no log yet. A failing or slow disk is no
+    /// error.
     ///
     /// # Errors
-    /// If another gateway uses the folder, which is a mistake of the configuration and no damage.
+    /// If another gateway uses the directory: a mistake of the configuration, and no damage.
     pub(crate) async fn take(place: Place, patience: Patience) -> Result<Taken, StateInUse> {
         let state = place.state.clone();
         let shared = Shared { open: Mutex::new(Some(Open::default())), is_late: Notify::new() };
@@ -95,25 +95,25 @@ impl Logs {
         Ok(Taken { logs, taken, reading: patience.reading })
     }
 
-    /// Finds and writes the logs of further peers, as [`Taken::open`]; one entry for each owner, in order. Whoever
-    /// wrote any of them before has closed it ([`Logs::closed`]).
+    /// Finds and writes the logs of further peers, as [`Taken::open`]; one entry for each owner, in order.
+    /// Earlier writers of them must have closed them ([`Logs::closed`]).
     pub(crate) async fn open_more(&self, owners: Vec<LogOwner>) -> Vec<PeerLogs> {
         self.with(|open| open.queues.retain(|writing| !writing.0.has_ended()));
         let opened = self.find(&owners, READ_LIMIT).await;
         opened.unwrap_or_else(|why| self.give_up("the logs of new peers are not kept", &why, owners.len()))
     }
 
-    /// Writes the logs of peers that run without, now that the disk answers; as [`Logs::open_more`], but what is there
-    /// is forgotten. None if they are still not kept.
+    /// Starts persistence for peers without it, after the disk answers again; as [`Logs::open_more`], but old
+    /// content is forgotten. None if persistence is still impossible.
     pub(crate) async fn open_anew(&self, owners: Vec<LogOwner>) -> Option<Vec<PeerLogs>> {
         let owners: Vec<_> = owners.into_iter().map(|owner| LogOwner { anew: true, ..owner }).collect();
         let opened = self.find(&owners, READ_LIMIT).await;
         opened.inspect_err(|why| drop(self.give_up("logs are still not kept", why, owners.len()))).ok()
     }
 
-    /// Waits until the disk, having been waited for in vain, has done all that was begun.
+    /// Waits until a timed-out disk has completed all pending operations.
     ///
-    /// Dropped before, it leaves it as one that hangs.
+    /// Dropped earlier, it leaves the disk counted as hanging.
     pub(crate) async fn answered(&self) {
         loop {
             let late = self.with(|open| take(&mut open.late));
@@ -138,7 +138,7 @@ impl Logs {
         }
     }
 
-    /// Reads all that is there of these owners' logs; an error says why nothing is kept of them.
+    /// Reads everything there is of these owners' logs; an error gives the reason against persistence.
     async fn find(&self, owners: &[LogOwner], limit: Duration) -> Result<Vec<PeerLogs>, String> {
         let Some(lock) = self.with(|open| open.lock.clone().filter(|_| !open.hangs)).flatten() else {
             return Err("its disk failed or took too long before".to_owned());
@@ -155,8 +155,8 @@ impl Logs {
         }
     }
 
-    /// Leaves what takes too long to the disk, and says why it is not waited for; `rest` is what is to be done with its
-    /// result, should it ever come.
+    /// Leaves a slow operation to the disk, and logs the reason; `rest` handles its result, should it ever
+    /// come.
     fn leave<T>(&self, unfinished: Unfinished<T>, rest: impl FnOnce(oneshot::Receiver<T>) -> Late) -> String {
         match unfinished {
             Unfinished::Failed(why) => why,
@@ -175,7 +175,7 @@ impl Logs {
         self.shared.is_late.notify_one();
     }
 
-    /// Says what is not kept, in the log and to whoever asks, and returns logs of nothing.
+    /// Reports the loss of persistence, in the log and in the status, and returns empty logs.
     fn give_up(&self, what: &str, why: &str, count: usize) -> Vec<PeerLogs> {
         let hangs = self.with(|open| open.hangs).unwrap_or(false);
         let until = if hangs { "its disk answers" } else { "the next start" };
@@ -185,16 +185,17 @@ impl Logs {
         repeat_with(|| PeerLogs { later: true, ..PeerLogs::default() }).take(count).collect()
     }
 
-    /// Returns where it is said why logs are not kept.
+    /// Returns the record of reasons for deferred persistence.
     pub(crate) fn not_kept(&self) -> NotKept {
         self.not_kept.clone()
     }
 
-    /// Waits until logs are closed ([`LogWriter::close`](super::LogWriter::close)), but not for a disk that hangs.
+    /// Waits until logs are closed ([`LogWriter::close`](super::LogWriter::close)), but not for a hanging
+    /// disk.
     pub(crate) async fn closed(&self, logs: impl IntoIterator<Item = Settled>) {
         let end = tokio::time::Instant::now() + DISK_LIMIT;
         for mut closed in logs {
-            // An answer that cannot come means that the writing has ended by itself.
+            // A dropped sender means that the writing has ended by itself.
             if timeout_at(end, &mut closed).await.is_err() {
                 self.wait_later(Box::pin(async move {
                     let _ = closed.await;
@@ -204,8 +205,8 @@ impl Logs {
         }
     }
 
-    /// Begins to remove the logs of all peers that have none of these keys; none if the folder is not this process's, or
-    /// its disk was waited for in vain.
+    /// Begins to remove the logs of all peers with none of these keys; none if the directory is not this
+    /// process's, or its disk has timed out.
     pub(crate) fn clear_past(&self, keys: Vec<PublicKey>) -> Option<PastCleared> {
         let lock = self.with(|open| open.lock.clone().filter(|_| !open.hangs)).flatten()?;
         let state = self.place.state.clone();
@@ -217,8 +218,8 @@ impl Logs {
         }))
     }
 
-    /// Writes what still waits and has the disk keep it; takes as long as the disk does, within limits. Nothing is
-    /// kept afterwards.
+    /// Writes and syncs everything queued; takes the disk's time, within limits. Nothing is persisted
+    /// afterwards.
     pub(crate) fn finish(&self) {
         let end = Instant::now() + DISK_LIMIT;
         let Some(open) = self.shared.open.lock().take() else { return };
@@ -230,10 +231,10 @@ impl Logs {
         }
     }
 
-    /// Ends as a crash would, but writes what still waits.
+    /// Ends as a crash would, but writes everything queued.
     pub(crate) fn end(&self) {
         let open = self.shared.open.lock().take();
-        // Without the lock: it waits for the threads that write.
+        // Without the lock: the drop waits for the writing threads.
         drop(open);
     }
 
@@ -243,7 +244,7 @@ impl Logs {
     }
 }
 
-/// A state folder that is this process's own, unless its disk is at fault.
+/// This process's own state directory, unless its disk is at fault.
 pub(crate) struct Taken {
     logs: Logs,
     /// An error says why it is not.
@@ -253,8 +254,8 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Finds the peers' logs and starts to write them; one entry for each owner, in order. Whatever fails, or takes
-    /// longer than there is patience for, is logged and costs a cold start.
+    /// Finds the peers' logs and starts to write them; one entry for each owner, in order. Any failure or
+    /// timeout is logged and costs a cold start.
     pub(crate) async fn open(self, owners: Vec<LogOwner>) -> (Logs, Vec<PeerLogs>) {
         let Self { logs, taken, reading } = self;
         let opened = match taken {
@@ -272,7 +273,8 @@ fn taken_late(taken: oneshot::Receiver<Result<fs::File, TryLockError>>) -> Late 
     Box::pin(async move { taken.await.ok()?.ok() })
 }
 
-/// What was found is of an earlier process, and this one's links have gone on without: it is closed unread.
+/// Logs found late belong to an earlier process, and this one's links have gone on without: they are closed
+/// unread.
 fn opened_late<T: Send + 'static>(opened: oneshot::Receiver<T>) -> Late {
     Box::pin(async move {
         if let Ok(opened) = opened.await {

@@ -1,4 +1,4 @@
-//! How the keeping of one log goes: the thread that writes it says so, and `status` asks.
+//! Health of one log's persistence, from its writer to `status`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,12 +8,12 @@ use tokio::time::Instant;
 /// Why something is not kept, and since when.
 #[derive(Clone, Debug)]
 pub(crate) struct Unkept {
-    /// A sentence that says until when, what, where and why.
+    /// A sentence with duration, object, place and reason.
     pub(crate) why: String,
     pub(crate) since: Instant,
 }
 
-/// What became of one log's bytes.
+/// Fate of one log's bytes.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     lost: AtomicU64,
@@ -42,18 +42,18 @@ impl Unkept {
 }
 
 impl Health {
-    /// Counts bytes that the next start will not find.
+    /// Counts bytes lost to the next start.
     pub(super) fn lose(&self, bytes: u64) {
         self.lost.fetch_add(bytes, Relaxed);
     }
 
-    /// Counts a piece of so many bytes that is not written, though what follows may be.
+    /// Counts a skipped piece of this length; later pieces may still be written.
     pub(super) fn skip(&self, bytes: u64) {
         self.lose(bytes);
         self.skipped.fetch_add(1, Relaxed);
     }
 
-    /// Returns how many pieces that were.
+    /// Returns the number of skipped pieces.
     pub(super) fn skipped(&self) -> u64 {
         self.skipped.load(Relaxed)
     }

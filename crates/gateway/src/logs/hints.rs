@@ -1,9 +1,9 @@
-//! What a link knows of its peer's chunk store, kept beside its logs.
+//! A link's knowledge of its peer's chunk store, saved beside its logs.
 //!
-//! The file `hints` begins with 8 bytes, `owhints1`, or `owhints2` if it is encrypted. In clear text there follows what
-//! the sending half gave out, which has a check of its own. Else there follow 16 bytes of salt, drawn at random for each
-//! saving, a tag of 16 bytes, and those bytes sealed with AES-256-GCM as the records of [logs](super) are, with the first
-//! 8 bytes of the file as what is authenticated beside them.
+//! The file `hints` begins with 8 bytes, `owhints1`, or `owhints2` if it is encrypted. In clear text the
+//! sending half's output follows, with a check of its own. Else there follow 16 bytes of salt, drawn at
+//! random for each saving, a tag of 16 bytes, and that output sealed with AES-256-GCM like the records of
+//! [logs](super), with the first 8 bytes of the file as additional authenticated data.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -21,12 +21,12 @@ use super::seal::Seal;
 pub(crate) struct HintFile {
     folder: OsFolder,
     seal: Seal,
-    /// Held while the file changes, so that what was known earlier is never written over what is known later.
+    /// Held while the file changes: older knowledge must not overwrite newer.
     turn: Arc<Mutex<()>>,
 }
 
-/// Whose turn it is to write the hints of each folder. A peer that a reload begins anew has its file opened again, and
-/// what saves its predecessor's may still wait for the disk.
+/// Write locks of the hints, by directory. A reload may begin a peer anew and open its file again while its
+/// predecessor's save still waits for the disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns(Arc<Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>>>);
 
@@ -36,10 +36,10 @@ impl HintFile {
         Self { folder, seal, turn }
     }
 
-    /// Reads what was saved, at most `most` bytes before they were sealed; none if there is nothing that can be used.
+    /// Reads the saved hints, at most `most` bytes before sealing; none if there is nothing usable.
     ///
     /// # Errors
-    /// If there is something else in its place, with what is to be done about it.
+    /// If there is something else in its place, with a remedy.
     pub(super) fn read(&self, most: u64) -> io::Result<Option<Vec<u8>>> {
         let path = self.folder.path().join(NAME);
         let bytes = match read_file(&path, most.saturating_add(SEALING)) {
@@ -51,12 +51,11 @@ impl HintFile {
         Ok(self.seal.open_whole(MAGIC, bytes))
     }
 
-    /// Saves what `take` returns, which is called when nobody else writes the file any more; if that has no bytes, the
-    /// file is emptied, and if it is none, the file stays as it is. Returns the number of bytes written. Takes as long
-    /// as the disk does.
+    /// Saves the output of `take`, called under the file's write lock; empty output empties the file, none
+    /// leaves it. Returns the number of bytes written. Takes the disk's time.
     ///
     /// # Errors
-    /// What the disk says; the file is as it was then.
+    /// The disk's error; the file is then unchanged.
     pub(crate) fn write(&self, take: impl FnOnce() -> Option<Vec<u8>>) -> io::Result<usize> {
         let _turn = self.turn.lock();
         let Some(plain) = take() else { return Ok(0) };
@@ -79,13 +78,13 @@ fn read_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the file is called.
+/// Name of the file.
 pub(super) const NAME: &str = "hints";
 
-/// What the file begins with, in clear text and encrypted.
+/// First bytes of the file, in clear text and encrypted.
 const MAGIC: [&[u8; 8]; 2] = [b"owhints1", b"owhints2"];
 
-/// What sealing adds: the first bytes of the file, salt and tag.
+/// Overhead of sealing: the first bytes of the file, salt and tag.
 const SEALING: u64 = 64;
 
 #[cfg(test)]
@@ -102,13 +101,13 @@ mod tests {
         HintFile::new(OsFolder::create(dir.to_owned()).unwrap(), Seal::new(key.as_ref()), &Turns::default())
     }
 
-    /// The content of a file that may have 4 KiB.
+    /// The content of a file limited to 4 KiB.
     fn read(file: &HintFile) -> Option<Vec<u8>> {
         file.read(4096).unwrap()
     }
 
     #[test]
-    fn anything_but_a_file_of_possible_size_is_refused_with_a_remedy() {
+    fn only_files_of_possible_size_are_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
         let refused = || file(dir.path(), None).read(4096).unwrap_err().to_string();
@@ -129,7 +128,7 @@ mod tests {
     const HINTS: &[u8] = b"what is known of a peer's store, long enough to be recognised";
 
     #[test]
-    fn what_was_saved_is_read_again_with_the_same_key_only() {
+    fn saved_hints_need_the_same_key() {
         for key in [None, Some(1)] {
             let dir = tempfile::tempdir().unwrap();
             assert_eq!(read(&file(dir.path(), key)), None, "nothing yet");
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_opens_a_file_again_writes_it_after_who_had_it_before() {
+    fn reopened_file_is_written_after_its_former_owner() {
         let dir = tempfile::tempdir().unwrap();
         let turns = Turns::default();
         let open = || HintFile::new(OsFolder::create(dir.path().to_owned()).unwrap(), Seal::Clear, &turns);
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_or_cut_file_that_is_encrypted_is_nothing() {
+    fn changed_or_cut_encrypted_file_reads_as_none() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
         file(dir.path(), Some(1)).write(|| Some(HINTS.to_vec())).unwrap();

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_link::{LogSide, RangeSet};
 
-/// One range of a log that was written.
+/// One written range of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) epoch: u64,
@@ -22,7 +22,7 @@ pub(super) struct Record {
 pub(super) enum Proof {
     /// XXH3-64 of bytes in clear text.
     Digest(u64),
-    /// What sealed bytes are opened with, beside the key.
+    /// Opens sealed bytes together with the key.
     Seal { salt: [u8; 16], tag: [u8; 16] },
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Proof {
 pub(super) enum Format {
     /// Of a log in clear text.
     Clear,
-    /// Of a log that is encrypted with the key of this name.
+    /// A log encrypted with the key of this name.
     Sealed { key: [u8; 16] },
 }
 
@@ -58,11 +58,11 @@ impl Format {
     }
 }
 
-/// What stands in an index: the records of the newest epoch, in the order in which they were written.
+/// Content of an index: the records of the newest epoch, in order of writing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     pub(super) records: Vec<Record>,
-    /// The number of the record at which reading ended before the end of the file.
+    /// Number of the record at a premature end of reading.
     pub(super) damaged_at: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ pub(super) enum HeaderError {
 }
 
 impl Record {
-    /// Describes bytes in clear text that were written; none if they are no block's.
+    /// Describes written bytes in clear text; none if their length is not a block's.
     pub(super) fn of(epoch: u64, start: u64, bytes: &[u8]) -> Option<Self> {
         Self::new(epoch, start, bytes.len(), Proof::Digest(xxh3_64(bytes)))
     }
@@ -102,7 +102,7 @@ impl Record {
         self.start..self.start.saturating_add(u64::from(self.len))
     }
 
-    /// Says whether these are the bytes in clear text that were written.
+    /// Whether these clear-text bytes match the written ones.
     pub(super) fn matches(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.len as usize && self.proof == Proof::Digest(xxh3_64(bytes))
     }
@@ -164,7 +164,7 @@ pub(super) fn header(side: LogSide, capacity: u64, format: Format) -> Vec<u8> {
 /// Reads an index.
 ///
 /// # Errors
-/// If it is not that of this log; a record that is cut or wrong is no error, it ends the reading.
+/// If it belongs to another log; a cut or wrong record is no error, it ends the reading.
 pub(super) fn decode(
     side: LogSide,
     capacity: u64,
@@ -181,8 +181,8 @@ pub(super) fn decode(
             index.damaged_at = Some(number);
             return Ok(index);
         };
-        // Offsets mean something within one epoch only, and a number may come again after a cold start: what
-        // counts is the last run of records that share one.
+        // Offsets mean something within one epoch only, and a number may come again after a cold start: the
+        // last run of records with one epoch counts.
         if index.records.last().is_some_and(|last| last.epoch != record.epoch) {
             index.records.clear();
         }
@@ -192,10 +192,10 @@ pub(super) fn decode(
     Ok(index)
 }
 
-/// Says whether an index is that of this log, by its beginning.
+/// Whether an index is that of this log, by its header.
 ///
 /// # Errors
-/// Why it is not.
+/// The mismatch.
 pub(super) fn check_header(
     side: LogSide,
     capacity: u64,
@@ -207,7 +207,7 @@ pub(super) fn check_header(
         return Ok(());
     }
     let number = |range: Range<usize>| bytes.get(range).and_then(|bytes| bytes.try_into().ok());
-    // The version comes before the check: another version may lay out what follows as it likes.
+    // The version precedes the check: another version may lay out the rest as it likes.
     if !bytes.starts_with(&MAGIC) {
         return Err(HeaderError::NotAnIndex);
     }
@@ -234,15 +234,15 @@ pub(super) fn check_header(
     Err(HeaderError::Capacity { saved, wanted: capacity })
 }
 
-/// Picks what can still be in a ring of `capacity` bytes, in the order of offsets and without overlaps: later
-/// records win, and a record of which others took a part is left out.
+/// Selects the records still possible in a ring of `capacity` bytes, in the order of offsets and without
+/// overlaps: later records win, and a partly overwritten record is left out.
 pub(super) fn live(records: &[Record], capacity: u64) -> Vec<Record> {
     let highest = records.iter().map(|record| record.range().end).max().unwrap_or_default();
     let floor = highest.saturating_sub(capacity);
     let mut claimed = RangeSet::default();
     let mut live = Vec::new();
     for record in records.iter().rev() {
-        // Whatever a later record says of these offsets holds, even if its bytes are gone.
+        // A later record's claim on these offsets holds, even if its bytes are gone.
         if record.start >= floor && !claimed.overlaps(&record.range()) {
             live.push(*record);
         }
@@ -252,8 +252,8 @@ pub(super) fn live(records: &[Record], capacity: u64) -> Vec<Record> {
     live
 }
 
-/// Says how many records an index may hold before it is compacted: four times what a full ring needs once small
-/// neighbours are joined, which is two for each largest block.
+/// The most records in an index before its compaction: four times the need of a full ring with small
+/// neighbours joined (two for each largest block).
 pub(super) fn record_limit(capacity: u64) -> usize {
     let needed = capacity.div_ceil(MAX_BLOCK as u64).saturating_mul(2);
     usize::try_from(needed.saturating_mul(4)).unwrap_or(usize::MAX).max(MIN_RECORD_LIMIT)
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_another_form_or_key_is_refused_by_name() {
+    fn log_of_another_form_or_key_is_refused() {
         let [clear, sealed] = FORMATS;
         let refused = |as_format, bytes: &[u8]| decode(LogSide::Out, CAPACITY, as_format, bytes).unwrap_err();
         assert_eq!(refused(sealed, &encoded(clear, &[])), HeaderError::Clear);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn later_records_win_and_what_the_ring_lost_is_left_out() {
+    fn later_records_win_and_lost_ones_are_left_out() {
         let record = |start, len| record(Format::Clear, 1, start, len);
         let (old, cut) = (record(0, 50), record(60, 50));
         let (covered, whole, last) = (record(120, 20), record(110, 40), record(150, 10));

@@ -11,16 +11,16 @@ use super::reading::Compactions;
 use super::ring::Ring;
 use super::seal::Seal;
 
-/// A log whose writes go to disk.
+/// A log persisted on disk.
 pub(super) struct KeptLog<D: Disk> {
     disk: D,
     side: LogSide,
     seal: Seal,
     ring: Ring<D::File>,
     index: D::File,
-    /// Bytes as they are written, if that is not as they are.
+    /// Buffer for the written form of bytes, if it differs.
     sealed: Vec<u8>,
-    /// What the index says of the newest epoch, in its order.
+    /// The index's records of the newest epoch, in its order.
     records: Vec<Record>,
     /// Records in the index, those of older epochs included.
     in_index: usize,
@@ -30,17 +30,17 @@ pub(super) struct KeptLog<D: Disk> {
     compactions: Compactions,
 }
 
-/// What was found when a log was opened.
+/// Findings on opening a log.
 pub(super) struct Opened<D: Disk> {
     /// The log, unless it cannot be written.
     pub(super) log: Option<KeptLog<D>>,
-    /// What is left of it; every byte was read and verified.
+    /// Its remains; every byte was read and verified.
     pub(super) saved: Option<SavedLog>,
     /// Why something, or all of it, is not there.
     pub(super) trouble: Option<Trouble>,
 }
 
-/// What can be wrong with a log on disk; it costs what was remembered, never more.
+/// Faults of a log on disk; they cost cached content, never more.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error("it cannot be read: {0}")]
@@ -60,7 +60,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// Says whether there may be bytes in clear text of a log that is to be encrypted: not if it was encrypted.
+    /// Whether a log to be encrypted may have clear text on disk: not if it was encrypted.
     fn may_hide_clear_text(&self) -> bool {
         !matches!(
             self,
@@ -79,8 +79,8 @@ impl<D: Disk> Opened<D> {
 }
 
 impl<D: Disk> KeptLog<D> {
-    /// Finds what is left of a log, and makes it ready to be written; never fails, at worst nothing is left.
-    /// In memory it takes no more than `held` bytes, the last ones; what is older is forgotten.
+    /// Finds the remains of a log, and makes it ready for writing; never fails, at worst nothing is left. In
+    /// memory it takes at most the last `held` bytes; older ones are forgotten.
     pub(super) fn open(disk: D, side: LogSide, capacity: u64, held: u64, seal: Seal) -> Opened<D> {
         let ring = match disk.open(ring_name(side)) {
             Ok(file) => Ring { file, capacity },
@@ -102,12 +102,12 @@ impl<D: Disk> KeptLog<D> {
         }
     }
 
-    /// Counts what whoever reads the log meanwhile has to know of.
+    /// Compaction counter for concurrent readers of the log.
     pub(super) fn compactions(&self) -> Compactions {
         self.compactions.clone()
     }
 
-    /// Begins with an index of what was found and nothing else.
+    /// Begins with an index of the found records and nothing else.
     fn start(
         disk: D,
         side: LogSide,
@@ -138,7 +138,7 @@ impl<D: Disk> KeptLog<D> {
     /// [`FLUSH_EVERY`] of them.
     ///
     /// # Errors
-    /// What the disk says; the log is not to be written again then.
+    /// The disk's error; the log must not be written again.
     pub(super) fn write(&mut self, write: &LogWrite) -> io::Result<()> {
         let place = (write.epoch, write.start);
         let closed = self.seal.close(self.side, place, &write.plain, &mut self.sealed)?;
@@ -151,7 +151,7 @@ impl<D: Disk> KeptLog<D> {
         if self.pending.len() >= FLUSH_EVERY { self.flush() } else { Ok(()) }
     }
 
-    /// Says in the index what has been written.
+    /// Appends the records of all written pieces to the index.
     ///
     /// # Errors
     /// As [`KeptLog::write`].
@@ -194,7 +194,8 @@ impl<D: Disk> KeptLog<D> {
         let empty = encode(self.side, self.ring.capacity, self.seal.format(), &[]);
         let is_empty = bytes == empty.len() as u64;
         match self.disk.replace(index_name(self.side), &empty) {
-            // A log that is empty frees nothing, so a full disk has no room for its index; the one it has says the same.
+            // An empty log frees nothing, so a full disk has no room for its index; the old index says the
+            // same.
             Err(error) if is_empty && error.kind() == io::ErrorKind::StorageFull => {}
             replaced => self.index = replaced?,
         }
@@ -216,7 +217,7 @@ impl<D: Disk> KeptLog<D> {
         Ok(())
     }
 
-    /// Writes the index anew with what is still in the ring, small neighbours joined.
+    /// Rewrites the index with the records still in the ring, small neighbours joined.
     fn compact(&mut self) -> io::Result<()> {
         let compactions = self.compactions.clone();
         let _compacting = compactions.begin();
@@ -226,10 +227,10 @@ impl<D: Disk> KeptLog<D> {
             self.join(group, &mut records)?;
         }
         if self.unsynced && matches!(self.seal, Seal::Keyed { .. }) {
-            // What was joined was sealed anew: before its new seals are on the disk, its bytes must be.
+            // Joined records were sealed anew: their bytes must be on the disk before their new seals.
             self.ring.file.sync()?;
         }
-        // Gaps prevent joining. What a peer can cause must not grow without bound, so the oldest give way.
+        // Gaps prevent joining. A peer must not cause unbounded growth, so the oldest give way.
         let surplus = records.len().saturating_sub(index::record_limit(self.ring.capacity) / 2);
         records.drain(..surplus);
         let bytes = encode(self.side, self.ring.capacity, self.seal.format(), &records);
@@ -239,7 +240,7 @@ impl<D: Disk> KeptLog<D> {
         Ok(())
     }
 
-    /// Appends one record for a group of neighbours; those that do not verify any more are left out.
+    /// Appends one record for a group of neighbours, without those failing verification.
     fn join(&mut self, group: &[Record], out: &mut Vec<Record>) -> io::Result<()> {
         let Some(first) = group.first().copied() else { return Ok(()) };
         if group.len() == 1 {
@@ -272,7 +273,7 @@ impl<D: Disk> KeptLog<D> {
     }
 }
 
-/// Reads the index; an error without trouble is a log that never was.
+/// Reads the index; an error without trouble means no log.
 pub(super) fn read_index<D: Disk>(
     disk: &D,
     side: LogSide,
@@ -286,7 +287,7 @@ pub(super) fn read_index<D: Disk>(
         let bare = ring.file.len().map_err(unreadable)? == 0;
         return Err((!bare).then_some(Trouble::NoIndex));
     }
-    // The header first: what is too long depends on the capacity.
+    // The header first: the length limit depends on the capacity.
     let mut bytes = vec![0; len.min(format.header_len() as u64) as usize];
     file.read_at(&mut bytes, 0).map_err(unreadable)?;
     index::check_header(side, ring.capacity, format, &bytes).map_err(|error| Some(error.into()))?;
@@ -300,17 +301,17 @@ pub(super) fn read_index<D: Disk>(
     index::decode(side, ring.capacity, format, &bytes).map_err(|error| Some(error.into()))
 }
 
-/// What is left of a log.
+/// Remains of a log.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) saved: Option<SavedLog>,
     /// The records of it.
     records: Vec<Record>,
-    /// Bytes that are not what was written.
+    /// Bytes differing from the written ones.
     pub(super) lost: u64,
 }
 
-/// Reads what the records speak of and keeps what verifies, of the last `held` bytes.
+/// Reads the bytes of the records and keeps the verified ones, of the last `held` bytes.
 pub(super) fn recover<F: DiskFile>(
     ring: &Ring<F>,
     side: LogSide,
@@ -357,7 +358,7 @@ fn describe(saved: &SavedLog) -> Vec<Record> {
     records
 }
 
-/// Cuts records into groups that touch each other and together are no longer than the largest block.
+/// Cuts records into groups of adjacent ones, each no longer than the largest block.
 fn neighbours(records: &[Record]) -> impl Iterator<Item = &[Record]> {
     let mut total = 0;
     records.chunk_by(move |left, right| {
@@ -394,5 +395,5 @@ pub(super) const fn index_name(side: LogSide) -> &'static str {
     }
 }
 
-/// Records that are written together; a process that is killed loses at most as many.
+/// Records written together; a killed process loses at most as many.
 pub(super) const FLUSH_EVERY: usize = 64;

@@ -1,4 +1,4 @@
-//! A disk in memory that remembers what was done to it, so that it can forget some of it as a crash would.
+//! An in-memory disk with a change history, for simulated crashes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ struct Content {
     meanwhile: Option<Meanwhile>,
 }
 
-/// What happens before a file is read next.
+/// Callback for the time before the next read of a file.
 struct Meanwhile(usize, Box<dyn FnOnce() + Send>);
 
 impl fmt::Debug for Meanwhile {
@@ -33,7 +33,7 @@ impl fmt::Debug for Meanwhile {
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// The file got this name, and whatever had it before lost it.
+    /// The file got this name, and the former owner lost it.
     Named(String),
     Written(u64, Vec<u8>),
     Cut(u64),
@@ -48,8 +48,7 @@ pub(super) struct MemoryFile {
 }
 
 impl MemoryDisk {
-    /// Returns the disk as a process would find it that was killed after the first `changes`, of the last of which
-    /// only a part was made.
+    /// Returns the disk of a process killed after the first `changes`, the last of them made in part.
     pub(super) fn after_kill(&self, changes: usize, part: impl Fn(usize) -> usize) -> Self {
         let content = self.0.lock();
         let after = Self::default();
@@ -60,8 +59,8 @@ impl MemoryDisk {
         after
     }
 
-    /// Returns the disk as it is after a power cut. Of every change that was not synced, `keep` says how much
-    /// reached it: of so many bytes, or of 1 for other changes.
+    /// Returns the disk after a power cut. Of every unsynced change, `keep` returns the surviving amount: of
+    /// so many bytes, or of 1 for other changes.
     pub(super) fn after_power_cut(&self, mut keep: impl FnMut(usize) -> usize) -> Self {
         let content = self.0.lock();
         let after = Self::default();
@@ -70,7 +69,7 @@ impl MemoryDisk {
             let synced = later.filter(|(f, _)| f == file).any(|(_, change)| matches!(change, Change::Synced));
             after.0.lock().redo(*file, change, |len| if synced { len } else { keep(len) });
         }
-        // What survived one cut survives the next.
+        // Survivors of one cut survive the next.
         let mut kept = after.0.lock();
         (0..kept.files.len()).for_each(|file| kept.history.push((file, Change::Synced)));
         drop(kept);
@@ -109,7 +108,7 @@ impl MemoryDisk {
         self.0.lock().names.remove(name);
     }
 
-    /// Says whether bytes occur in any file that has a name.
+    /// Whether bytes occur in any named file.
     pub(super) fn holds(&self, bytes: &[u8]) -> bool {
         let content = self.0.lock();
         let mut files = content.names.values().map(|number| &content.files[*number]);

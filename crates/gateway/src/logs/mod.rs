@@ -1,15 +1,16 @@
-//! Logs that survive the process: each peer's two logs in files, so that a restarted gateway is warm.
+//! Persistent logs: files for a warm start after a restart.
 //!
 //! # Files
-//! `[gateway] state` holds `lock`, locked by the gateway that runs, and a folder `logs` with one folder for each
-//! peer, named by its public key in 64 hexadecimal digits: names in the configuration may change, the key is who
-//! it is. In it lie `out.log` and `out.idx` (what was sent to the peer), `in.log` and `in.idx` (what was received
-//! from it), `hints` (what is known of its chunk store, in the form that `hints.rs` describes), and for a moment `*.new`. Folders have mode 0700, files 0600: they hold what users sent.
+//! `[gateway] state` holds `lock`, locked by the running gateway, and a directory `logs` with one directory
+//! for each peer, named by its public key in 64 hexadecimal digits: names in the configuration may change,
+//! the key is its identity. In it lie `out.log` and `out.idx` (data sent to the peer), `in.log` and `in.idx`
+//! (data received from it), `hints` (the knowledge of its chunk store, in the format of `hints.rs`), and for
+//! a moment `*.new`. Directories have mode 0700, files 0600: they hold users' data.
 //!
-//! `*.log` is a ring of `log_memory` bytes: the byte of log offset *o* lies at *o* modulo `log_memory`. It grows as
-//! it is filled, and may be shorter.
+//! `*.log` is a ring of `log_memory` bytes: the byte of log offset *o* lies at *o* modulo `log_memory`. It
+//! grows as it is filled, and may be shorter.
 //!
-//! `*.idx` says what is in the ring. Numbers are little-endian. It begins with a header of 32 bytes:
+//! `*.idx` is the index of the ring. Numbers are little-endian. It begins with a header of 32 bytes:
 //!
 //! | at | bytes | what |
 //! |---:|---:|---|
@@ -30,8 +31,9 @@
 //! | 28 | 4 | low half of the XXH3-64 of the 28 bytes before |
 //!
 //! # Encrypted logs
-//! With `[gateway] encrypt_key_file` the index is of version 2. Its header has 48 bytes: 16 bytes that name the key
-//! (the first half of HMAC-SHA256 of `oncewire kept log: id` under it) stand before the check. Its records have 56:
+//! With `[gateway] encrypt_key_file` the index is of version 2. Its header has 48 bytes: 16 bytes naming the
+//! key (the first half of HMAC-SHA256 of `oncewire kept log: id` under it) stand before the check. Its
+//! records have 56:
 //!
 //! | at | bytes | what |
 //! |---:|---:|---|
@@ -42,31 +44,32 @@
 //! | 48 | 4 | number of bytes, from 1 to 65 536 |
 //! | 52 | 4 | low half of the XXH3-64 of the 52 bytes before |
 //!
-//! The ring holds the same number of bytes at the same places, sealed with AES-256-GCM. Each record has a key of its
-//! own, the HMAC-SHA256 of its salt under the HMAC-SHA256 of `oncewire kept log: records` under the file's key; that
-//! key seals once, with a nonce of zeros. What is authenticated beside the bytes: the side as in the header and the
-//! number of bytes (4 bytes each), epoch and log offset (8 bytes each), all little-endian. The record's key is new as
-//! long as no salt of 128 random bits comes twice: after 2⁴⁰ records, which are 64 PiB of the largest, the chance that
-//! any two have met is below 2⁻⁴⁸. Nothing has to be remembered from run to run for that, and a state folder that is
-//! copied, restored or used twice does no harm.
+//! The ring holds the same number of bytes at the same places, sealed with AES-256-GCM. Each record has a key
+//! of its own, the HMAC-SHA256 of its salt under the HMAC-SHA256 of `oncewire kept log: records` under the
+//! file's key; that key seals once, with a nonce of zeros. The additional authenticated data: the side as in
+//! the header and the number of bytes (4 bytes each), epoch and log offset (8 bytes each), all little-endian.
+//! The record's key is new as long as no salt of 128 random bits comes twice: after 2⁴⁰ records (64 PiB of
+//! the largest) the chance of a collision is below 2⁻⁴⁸. That needs no memory from run to run, and a state
+//! directory copied, restored or used twice does no harm.
 //!
-//! Joined neighbours are sealed anew, in place; a crash between that and the index costs them, and who reads at that
-//! time has to read again, by the new index. A log of another form or key begins anew. One in clear text, or of which that is not known, is overwritten with zeros and synced first.
+//! Joined neighbours are sealed anew, in place; a crash between that and the index costs them, and a
+//! concurrent reader has to read again, by the new index. A log of another form or key begins anew. One in
+//! clear text, or of unknown form, is overwritten with zeros and synced first.
 //!
-//! # What counts
-//! A record that is cut or wrong ends the reading. The records that count are the last run of one epoch; among
-//! them later ones win, and those that start more than a ring below the highest end are gone. When the index has
-//! grown to four times what a full ring needs, and at every start, it is written anew under another name, synced
-//! and renamed: only what counts, small neighbours joined.
+//! # Valid records
+//! A cut or wrong record ends the reading. The valid records are the last run of one epoch; among them later
+//! ones win, and those starting more than a ring below the highest end are gone. When the index has grown to
+//! four times the need of a full ring, and at every start, it is written anew under another name, synced and
+//! renamed: only valid records, small neighbours joined.
 //!
-//! # What may go wrong
-//! Every byte is read and compared with its digest before anyone hears of it, so a crash, a full disk or damage of
-//! any kind costs what was remembered and is never an error: holes, or a cold start. What is found is then compared
-//! with what the peer found, and the smaller claim wins.
+//! # Failures
+//! Every byte is read and compared with its digest before anyone hears of it, so a crash, a full disk or
+//! damage of any kind costs cached content and is never an error: holes, or a cold start. The remains are
+//! then compared with the peer's, and the smaller claim wins.
 //!
-//! Nothing is synced for each block: a killed process loses nothing but its last pieces, since the system keeps what
-//! was written. A power cut may lose the last half minute. The writing thread is fed by a bounded queue and never
-//! holds up a tunnel.
+//! Nothing is synced for each block: a killed process loses nothing but its last pieces, since the system
+//! keeps all writes. A power cut may lose the last half minute. The writing thread is fed by a bounded queue
+//! and never holds up a tunnel.
 
 mod at_rest;
 mod disk;
@@ -113,17 +116,17 @@ use crate::identity::PublicKey;
 use crate::lifecycle::threads;
 use crate::storage_key::StorageKey;
 
-/// What the logs of a peer begin with, and where they go on; nothing by default.
+/// Initial content of a peer's logs, and their writer; nothing by default.
 #[derive(Debug, Default)]
 pub(crate) struct PeerLogs {
     pub(crate) saved: SavedLogs,
     /// None if logs do not outlive this process.
     pub(crate) writer: Option<LogWriter>,
-    /// Where they can be read again while this process runs.
+    /// Reads them again while this process runs.
     pub(crate) reader: Option<LogReader>,
-    /// What was known of the peer's chunk store.
+    /// Saved knowledge of the peer's chunk store.
     pub(crate) saved_hints: Option<Vec<u8>>,
-    /// Where that is saved.
+    /// File of that knowledge.
     pub(crate) hints: Option<HintFile>,
     /// They are not kept, and may be later, when the disk answers.
     pub(crate) later: bool,
@@ -140,7 +143,7 @@ pub(crate) struct LogReader {
 }
 
 impl LogReader {
-    /// Reads the last bytes of both logs, no more than the limits; not on a thread that others wait for.
+    /// Reads the last bytes of both logs, within the limits; call on a thread free to block.
     pub(crate) fn read(&self, limits: LogLimits) -> SavedLogs {
         let [out, inbound] = &self.compactions;
         let read = |compactions, side, held| {
@@ -153,36 +156,37 @@ impl LogReader {
     }
 }
 
-/// Whose logs are to be kept.
+/// The owner of persisted logs.
 #[derive(Clone, Debug)]
 pub(crate) struct LogOwner {
     pub(crate) name: String,
-    /// The folder has the first key's name; that of a former key is taken over.
+    /// The first key names the directory; that of a former key is taken over.
     pub(crate) keys: Vec<PublicKey>,
     /// Bytes of each log.
     pub(crate) capacity: u64,
-    /// Bytes of each that there is memory for at first.
+    /// Bytes of each with memory at first.
     pub(crate) held: LogLimits,
     /// Bytes of hints in memory.
     pub(crate) hints: u64,
-    /// Nothing of what is there counts: what the link remembers by now has nothing to do with it.
+    /// Old content is void: it has nothing to do with the link's present memory.
     pub(crate) anew: bool,
 }
 
-/// Where logs are kept, and how.
+/// Place and form of persisted logs.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// The state folder.
     pub(crate) state: PathBuf,
-    /// What they are encrypted with; none leaves them in clear text.
+    /// Encryption key; none means clear text.
     pub(crate) key: Option<StorageKey>,
 }
 
 impl Place {
-    /// Finds logs and starts to write them, with what says that nobody else may; one entry for each owner, in order.
+    /// Finds logs and starts to write them, under the lock of the directory; one entry for each owner, in
+    /// order.
     ///
     /// # Errors
-    /// If nobody could write them.
+    /// If the writing thread cannot start.
     fn open(
         &self,
         owners: &[LogOwner],
@@ -255,7 +259,7 @@ fn open_peer(
     }
 }
 
-/// Reads what was saved of a peer's hints, if that counts.
+/// Reads a peer's saved hints, if valid.
 fn read_hints(owner: &LogOwner, hints: &HintFile) -> Option<Vec<u8>> {
     if owner.anew {
         return None;
@@ -283,7 +287,7 @@ fn keep(
     place
 }
 
-/// Forgets a log on disk before anything is written to it: offsets and epochs may be given again that it has claims on.
+/// Forgets a log on disk ahead of the first write: its offsets and epochs may be assigned again.
 fn begin_anew(peer: &str, mut log: KeptLog<OsFolder>) -> Option<KeptLog<OsFolder>> {
     match log.clear() {
         Ok(_) => Some(log),
@@ -294,7 +298,7 @@ fn begin_anew(peer: &str, mut log: KeptLog<OsFolder>) -> Option<KeptLog<OsFolder
     }
 }
 
-/// One line for each log that was there, or is not as it was.
+/// One line for each log found or damaged.
 fn report(peer: &str, log: &str, saved: Option<&SavedLog>, trouble: Option<&Trouble>) {
     let bytes: u64 =
         saved.iter().flat_map(|saved| saved.ranges.iter()).map(|range| range.end - range.start).sum();

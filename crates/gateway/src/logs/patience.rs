@@ -1,4 +1,4 @@
-//! How long the disk of logs is waited for, and what is said when it was in vain.
+//! Time limits for the log disk, and the messages at their end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +35,10 @@ impl NotKept {
     }
 }
 
-/// How long a start waits for the disk; what takes longer is left to it.
+/// Time limits of a start; slower operations are left to the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// For the folder, which a disk that works gives at once.
+    /// For the directory; a working disk gives it at once.
     pub(crate) taking: Duration,
     /// For all logs together.
     pub(crate) reading: Duration,
@@ -50,7 +50,7 @@ impl Default for Patience {
     }
 }
 
-/// Why there is no result of what waits for the disk.
+/// Reason for a missing result of a disk operation.
 #[derive(Debug)]
 pub(super) enum Unfinished<T> {
     /// There will be none.
@@ -59,7 +59,7 @@ pub(super) enum Unfinished<T> {
     Late(String, oneshot::Receiver<T>),
 }
 
-/// Runs what waits for the disk, but waits no longer than that.
+/// Runs a disk operation, but waits no longer than that.
 pub(super) async fn within<T: Send + 'static>(
     limit: Duration,
     name: &str,

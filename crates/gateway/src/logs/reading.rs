@@ -1,4 +1,4 @@
-//! Reading a log that is written meanwhile.
+//! Reading of a log under concurrent writes.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::seal::Seal;
 pub(super) struct Compactions(Arc<Mutex<u64>>);
 
 impl Compactions {
-    /// Counts one, during which nobody reads the index: it does not fit what is joined.
+    /// Begins a compaction; nobody reads the index during it: it does not fit the joined bytes.
     pub(super) fn begin(&self) -> MutexGuard<'_, u64> {
         let mut count = self.0.lock();
         *count += 1;
@@ -24,8 +24,8 @@ impl Compactions {
     }
 }
 
-/// Reads the last `held` bytes of a log: what is written over meanwhile does not verify, and is left out. All is read
-/// again if the index was compacted meanwhile, which seals anew what it joins.
+/// Reads the last `held` bytes of a log. Concurrently overwritten bytes do not verify, and are left out. A
+/// concurrent compaction seals joined records anew; everything is then read again.
 pub(super) fn read<D: Disk>(
     (disk, compactions): (&D, &Compactions),
     side: LogSide,

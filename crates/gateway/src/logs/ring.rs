@@ -1,4 +1,4 @@
-//! The file that holds the bytes of a log.
+//! The data file of a log.
 
 use std::io;
 use std::ops::Range;
@@ -19,7 +19,7 @@ impl<F: DiskFile> Ring<F> {
         if second.is_empty() { Ok(()) } else { self.file.write_at(second, 0) }
     }
 
-    /// Replaces what is in the buffer by the bytes of a range.
+    /// Replaces the buffer's content by the bytes of a range.
     pub(super) fn read(&self, range: &Range<u64>, buffer: &mut Vec<u8>) -> io::Result<()> {
         let (at, len) = (range.start % self.capacity, (range.end - range.start) as usize);
         buffer.clear();

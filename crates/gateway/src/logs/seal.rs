@@ -11,7 +11,7 @@ use oncewire_link::LogSide;
 use super::index::{Format, Proof, Record, side_number};
 use crate::storage_key::StorageKey;
 
-/// What is done to a log's bytes on their way to the disk and back.
+/// Transformation of a log's bytes on their way to the disk and back.
 #[derive(Clone, Debug)]
 pub(super) enum Seal {
     /// They are written as they are, with a digest.
@@ -20,7 +20,7 @@ pub(super) enum Seal {
     Keyed {
         /// Tells logs of this key from those of another.
         id: [u8; 16],
-        /// What the keys of records are derived from.
+        /// Root of the records' keys.
         records: hmac::Key,
     },
 }
@@ -34,7 +34,7 @@ impl Seal {
         Self::Keyed { id, records }
     }
 
-    /// Returns what the index of such a log looks like.
+    /// Returns the index format of such a log.
     pub(super) fn format(&self) -> Format {
         match self {
             Self::Clear => Format::Clear,
@@ -42,8 +42,8 @@ impl Seal {
         }
     }
 
-    /// Describes bytes of the log that begin at `start`, and returns what is to be written for them; `sealed` is
-    /// where it lies if it is not the bytes themselves. None if they are no block's.
+    /// Describes bytes of the log beginning at `start`, and returns their written form; `sealed` is its
+    /// buffer if it differs from the bytes. None if their length is not a block's.
     ///
     /// # Errors
     /// If the system gives no random bytes.
@@ -71,8 +71,7 @@ impl Seal {
         Ok(Some((record, sealed)))
     }
 
-    /// Turns bytes as they were written back into those of the log, in place; false if they are not what the record
-    /// speaks of.
+    /// Turns written bytes back into those of the log, in place; false on a mismatch with the record.
     pub(super) fn open(&self, side: LogSide, record: &Record, bytes: &mut [u8]) -> bool {
         match (self, record.proof) {
             (Self::Clear, Proof::Digest(_)) => record.matches(bytes),
@@ -86,7 +85,8 @@ impl Seal {
         }
     }
 
-    /// Returns a small file that is written as a whole: which of the two first bytes it has says whether it is encrypted.
+    /// Returns the content of a small file written as a whole; its first bytes, one of `first`, tell whether
+    /// it is encrypted.
     ///
     /// # Errors
     /// If the system gives no random bytes.
@@ -102,7 +102,7 @@ impl Seal {
         Ok([&keyed[..], &salt, tag.as_ref(), &plain].concat())
     }
 
-    /// Returns what [`Seal::close_whole`] was given; none if the file is another's, or not as it was.
+    /// Returns the input of [`Seal::close_whole`]; none if the file is another's, or changed.
     pub(super) fn open_whole(&self, first: [&[u8; 8]; 2], mut file: Vec<u8>) -> Option<Vec<u8>> {
         let [clear, keyed] = first;
         let Self::Keyed { records, .. } = self else {
@@ -117,7 +117,7 @@ impl Seal {
     }
 }
 
-/// What a record says of its bytes, so that they cannot stand for others: side, epoch, offset, number.
+/// Additional authenticated data of a record's bytes: side, epoch, offset, number.
 fn named(side: LogSide, record: &Record) -> [u8; 24] {
     let mut named = [0; 24];
     named[..4].copy_from_slice(&side_number(side).to_le_bytes());
@@ -127,7 +127,7 @@ fn named(side: LogSide, record: &Record) -> [u8; 24] {
     named
 }
 
-/// Derives the key of one record, which seals nothing else.
+/// Derives the key of one record; it seals nothing else.
 fn record_key(records: &hmac::Key, salt: &[u8; 16]) -> LessSafeKey {
     let secret = hmac::sign(records, salt);
     let key =
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_no_block_can_be_are_not_sealed() {
+    fn bytes_of_impossible_length_are_not_sealed() {
         let mut buffer = Vec::new();
         for seal in [Seal::Clear, keyed(1)] {
             assert!(seal.close(LogSide::Out, (1, 0), &[], &mut buffer).unwrap().is_none());
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_log_of_before_can_still_be_read() {
-        // What an earlier build sealed: the derivations must not change in silence.
+        // A golden value: the derivations must not change in silence.
         let Seal::Keyed { id, records } = keyed(7) else { panic!("it has a key") };
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         assert_eq!(hex(&id), GOLDEN_ID);

@@ -1,4 +1,4 @@
-//! Encrypted logs: what the disk shows of them, and what becomes of them with another key or none.
+//! Encrypted logs: secrecy on disk, and changes of the key.
 
 use bytes::Bytes;
 
@@ -13,14 +13,14 @@ use crate::storage_key::StorageKey;
 
 const CAPACITY: u64 = 4000;
 
-/// What must not be found in any file.
+/// A text to be found in no file.
 const SECRET: &[u8] = b"account 4711, password swordfish";
 
 fn keyed(byte: u8) -> Seal {
     Seal::new(Some(&StorageKey::from_bytes([byte; 32])))
 }
 
-/// A piece that is the secret again and again, with its number.
+/// A piece filled with the secret and its number.
 fn piece(number: u64, len: usize) -> LogWrite {
     let plain: Bytes = SECRET.iter().copied().cycle().skip(number as usize % 7).take(len).collect();
     LogWrite { epoch: 1, start: number * len as u64, plain }
@@ -42,7 +42,7 @@ fn ranges(saved: Option<&SavedLog>) -> Vec<(u64, u64)> {
     saved.iter().flat_map(|saved| saved.ranges.iter()).map(|range| (range.start, range.end)).collect()
 }
 
-/// Expects that every byte is what [`piece`] makes of `len` bytes.
+/// Expects every byte to be [`piece`]'s for `len` bytes.
 fn check(saved: &SavedLog, len: u64) {
     for range in saved.ranges.iter() {
         let mut found = Vec::new();
@@ -59,7 +59,7 @@ fn check(saved: &SavedLog, len: u64) {
 }
 
 #[test]
-fn no_file_shows_what_crossed() {
+fn encrypted_files_hide_the_content() {
     assert!(filled(&Seal::Clear).holds(SECRET), "the test looks in the right place");
     let disk = filled(&keyed(1));
     assert!(!disk.holds(&SECRET[..8]));
@@ -90,7 +90,7 @@ fn clear_text_is_overwritten_when_a_key_is_set() {
     assert!(opened.saved.is_none());
     assert!(matches!(opened.trouble, Some(Trouble::Header(HeaderError::Clear))), "{:?}", opened.trouble);
     assert!(!disk.holds(&SECRET[..8]));
-    // Before the file is cut its bytes are zeros on the disk; a process that is killed on the way does it again.
+    // Ahead of the cut, the file's bytes are zeros on the disk; a process killed on the way does it again.
     let overwritten = disk.after_kill(before + 2, |len| len);
     assert_eq!(overwritten.len_of("out.log"), 1000);
     assert!(!overwritten.holds(&SECRET[..8]));
@@ -107,7 +107,7 @@ fn bytes_of_unknown_form_are_overwritten_too() {
 }
 
 #[test]
-fn without_its_key_an_encrypted_log_starts_cold_in_clear_text() {
+fn encrypted_log_without_its_key_starts_cold() {
     let disk = filled(&keyed(1));
     let opened = open(&disk, LogSide::Out, &Seal::Clear);
     assert!(opened.saved.is_none());
@@ -116,7 +116,7 @@ fn without_its_key_an_encrypted_log_starts_cold_in_clear_text() {
 }
 
 #[test]
-fn bytes_that_changed_places_are_holes() {
+fn swapped_bytes_become_holes() {
     let disk = filled(&keyed(1));
     disk.damage("out.log", |bytes| {
         let (first, rest) = bytes.split_at_mut(100);
@@ -129,7 +129,7 @@ fn bytes_that_changed_places_are_holes() {
 }
 
 #[test]
-fn records_that_changed_places_are_read_as_they_are() {
+fn swapped_records_are_still_read() {
     let disk = filled(&keyed(1));
     let (head, len) = (keyed(1).format().header_len(), keyed(1).format().record_len());
     disk.damage("out.idx", |bytes| {
@@ -181,7 +181,7 @@ fn a_crash_while_pieces_are_joined_costs_them_at_most() {
 }
 
 #[test]
-fn a_log_whose_index_is_compacted_while_it_is_read_is_found_as_a_whole() {
+fn read_during_compaction_finds_the_whole_log() {
     let disk = MemoryDisk::default();
     let mut log = open(&disk, LogSide::Out, &keyed(1)).log.unwrap();
     let (pieces, compactions) = (record_limit(CAPACITY) as u64, log.compactions());

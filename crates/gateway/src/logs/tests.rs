@@ -13,10 +13,10 @@ use super::memory_disk::MemoryDisk;
 use super::seal::Seal;
 use crate::storage_key::StorageKey;
 
-/// Small, so that rings wrap often.
+/// Small, for frequent wraps of the rings.
 const CAPACITY: u64 = 1000;
 
-/// Bytes that no other epoch, offset or salt has.
+/// Bytes unique to an epoch, offset and salt.
 fn bytes(salt: u64, epoch: u64, start: u64, len: u64) -> Bytes {
     let byte = |offset: u64| {
         let mut word = (salt << 48) ^ (epoch << 40) ^ offset;
@@ -62,7 +62,7 @@ fn read(log: &Log, start: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// Expects that every byte is what [`piece`] makes.
+/// Expects every byte to be [`piece`]'s.
 pub(super) fn check(saved: &SavedLog) {
     for range in saved.ranges.iter() {
         let len = range.end - range.start;
@@ -90,7 +90,7 @@ fn a_new_folder_is_no_trouble() {
 }
 
 #[test]
-fn what_was_written_is_found_whatever_the_order() {
+fn written_pieces_are_found_in_any_order() {
     in_both_forms(|seal| {
         let disk = MemoryDisk::default();
         let (mut log, ..) = open(&disk, seal);
@@ -103,13 +103,13 @@ fn what_was_written_is_found_whatever_the_order() {
         check(&saved);
         assert_eq!((saved.epoch, ranges(Some(&saved))), (3, vec![(0, 300), (500, 600)]));
         assert!(trouble.is_none());
-        // Opening writes the index anew; nothing is lost by that.
+        // Opening rewrites the index without loss.
         assert_eq!(ranges(open(&disk, seal).1.as_ref()), [(0, 300), (500, 600)]);
     });
 }
 
 #[test]
-fn a_ring_that_wrapped_keeps_its_last_bytes_without_complaint() {
+fn wrapped_ring_keeps_its_last_bytes() {
     in_both_forms(|seal| {
         let (_, saved, trouble) = open(&filled(25, seal), seal);
         check(saved.as_ref().unwrap());
@@ -132,7 +132,7 @@ fn a_new_epoch_forgets_the_old_one() {
 }
 
 #[test]
-fn a_piece_that_came_twice_counts_once() {
+fn repeated_piece_counts_once() {
     in_both_forms(|seal| {
         let disk = MemoryDisk::default();
         let (mut log, ..) = open(&disk, seal);
@@ -145,7 +145,7 @@ fn a_piece_that_came_twice_counts_once() {
 }
 
 #[test]
-fn pieces_that_no_block_can_be_are_left_out() {
+fn pieces_of_impossible_length_are_left_out() {
     in_both_forms(|seal| {
         let disk = filled(2, seal);
         let (mut log, ..) = open(&disk, seal);
@@ -175,17 +175,17 @@ fn the_index_stays_small_however_small_the_pieces_are() {
         let opened = KeptLog::open(disk.clone(), LogSide::Out, capacity, capacity, seal.clone());
         check(opened.saved.as_ref().unwrap());
         let found = total(opened.saved.as_ref());
-        // What is joined is overwritten as one.
+        // A joined record is overwritten as one.
         assert!(found >= capacity - (64 << 10), "{found} bytes");
         assert!(opened.trouble.is_none(), "{:?}", opened.trouble);
-        // What is sealed is not sealed anew at every start.
+        // A start does not seal sealed records anew.
         let records = if matches!(seal, Seal::Clear) { 4 } else { record_limit(capacity) / 2 };
         assert!(disk.len_of("out.idx") <= seal.format().header_len() + records * seal.format().record_len());
     });
 }
 
 #[test]
-fn gaps_that_cannot_be_joined_cost_the_oldest() {
+fn unjoinable_gaps_cost_the_oldest_records() {
     in_both_forms(|seal| {
         let disk = MemoryDisk::default();
         let capacity = 1 << 20;
@@ -222,7 +222,7 @@ fn a_flipped_byte_of_the_ring_is_a_hole() {
 }
 
 #[test]
-fn a_flipped_byte_of_the_index_costs_what_follows_it() {
+fn flipped_index_byte_costs_only_later_records() {
     in_both_forms(|seal| {
         for at in 0..seal.format().header_len() + 10 * seal.format().record_len() {
             let disk = filled(10, seal);
@@ -240,7 +240,7 @@ fn a_flipped_byte_of_the_index_costs_what_follows_it() {
 }
 
 #[test]
-fn files_that_are_cut_or_gone_are_read_as_far_as_they_go() {
+fn truncated_or_missing_files_are_read_partly() {
     in_both_forms(|seal| {
         let disk = filled(10, seal);
         disk.damage("out.log", |bytes| bytes.truncate(450));
@@ -290,7 +290,7 @@ fn another_capacity_or_side_starts_cold_and_goes_on() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_is_still_read() {
+fn read_only_disk_is_still_read() {
     in_both_forms(|seal| {
         let disk = filled(10, seal);
         disk.fail_from_now_on();
@@ -303,7 +303,7 @@ fn a_disk_that_cannot_be_written_is_still_read() {
 /// One step of a gateway's life, as its logs see it.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Bytes are remembered, some way beyond the head: what lies between was skipped.
+    /// Bytes are logged, some way beyond the head, with a skipped gap between.
     Write {
         skip: u64,
         len: u64,
@@ -313,9 +313,9 @@ enum Step {
     NewEpoch,
     Flush,
     Sync,
-    /// The process is killed; this share (in 256ths) of what it did since its start was done.
+    /// The process is killed; this share (in 256ths) of its work since its start was done.
     Kill(u8),
-    /// The power is cut; the number seeds what survives of the changes that were not synced.
+    /// The power is cut; the number seeds the survival of unsynced changes.
     PowerCut(u64),
 }
 
@@ -332,7 +332,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// A gateway's out log, its disk, and what is the truth about each offset.
+/// A gateway's out log, its disk, and the true bytes of each offset.
 struct Life {
     seal: Seal,
     disk: MemoryDisk,
@@ -340,7 +340,7 @@ struct Life {
     epoch: u64,
     head: u64,
     last: Option<LogWrite>,
-    /// Different in every life: an offset that is given again has other bytes.
+    /// Different in every life: a reassigned offset has other bytes.
     salt: u64,
     truth: BTreeMap<(u64, u64), u8>,
     born_at: usize,
@@ -403,7 +403,7 @@ impl Life {
         }
     }
 
-    /// Starts the next life from what the disk has, and compares that with the truth.
+    /// Starts the next life from the disk's content, and compares it with the truth.
     fn begin_again(&mut self, disk: MemoryDisk) {
         let (log, saved, _) = open(&disk, &self.seal);
         if let Some(saved) = &saved {
@@ -427,7 +427,7 @@ impl Life {
 }
 
 #[test]
-fn what_a_start_did_not_find_does_not_come_back_with_a_power_cut() {
+fn lost_pieces_do_not_return_with_a_power_cut() {
     in_both_forms(|seal| {
         let mut life = Life::start(seal);
         life.step(&Step::Write { skip: 0, len: 100 });
@@ -436,7 +436,7 @@ fn what_a_start_did_not_find_does_not_come_back_with_a_power_cut() {
         life.step(&Step::Write { skip: CAPACITY - 100, len: 100 });
         life.begin_again(life.disk.after_kill(usize::MAX, |len| len));
         assert_eq!(life.head, 0);
-        // Their offsets are given again, and the power cut restores the bytes that were there before.
+        // Their offsets are assigned again, and the power cut restores their old bytes.
         life.step(&Step::Write { skip: 0, len: 100 });
         life.begin_again(life.disk.after_power_cut(|_| 0));
     });
@@ -455,7 +455,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_synced_survives_a_power_cut(lens in prop::collection::vec(1u64..180, 1..30)) {
+    fn synced_pieces_survive_a_power_cut(lens in prop::collection::vec(1u64..180, 1..30)) {
         for seal in [Seal::Clear, keyed(1)] {
         let disk = MemoryDisk::default();
         let (mut log, ..) = open(&disk, &seal);

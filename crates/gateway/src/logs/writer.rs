@@ -1,7 +1,7 @@
-//! The thread that writes logs, and the bounded queue before it.
+//! The log-writing thread and its bounded queue.
 //!
-//! Tunnels hand over what they remember and never wait: what does not fit into the queue is skipped, and is a hole
-//! in the log that a later run finds, unless it is handed over once more.
+//! Tunnels hand over log pieces and never wait. Pieces without room in the queue are skipped, and leave a
+//! hole in the log for a later run, unless they are handed over once more.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,18 +23,18 @@ use crate::lifecycle::limits::with_advice;
 #[derive(Clone, Debug)]
 pub(crate) struct LogWriter {
     queue: Arc<Queue>,
-    /// By side: where the log stands among the [`Keeper`]'s, and how its keeping goes.
+    /// By side: the log's place among the [`Keeper`]'s, and its health.
     logs: Arc<[(usize, Arc<Health>); 2]>,
 }
 
 /// Tells how many bytes a log's files had when they were cleared, or why they could not be.
 pub(crate) type Cleared = oneshot::Receiver<io::Result<u64>>;
 
-/// Tells whether a peer's logs are on disk, all that was queued before.
+/// Tells whether all queued pieces of a peer's logs are on disk.
 pub(crate) type Settled = oneshot::Receiver<bool>;
 
 impl LogWriter {
-    /// Writes the logs at these places, that of what was sent first.
+    /// Writes the logs at these places, the outbound one first.
     pub(super) fn new(queue: Arc<Queue>, logs: [(usize, Arc<Health>); 2]) -> Self {
         Self { queue, logs: Arc::new(logs) }
     }
@@ -57,7 +57,7 @@ impl LogWriter {
         self.logs.iter().map(|(_, health)| health.skipped()).sum()
     }
 
-    /// Queues the clearing of both logs, behind what was written so far. Never waits.
+    /// Queues the clearing of both logs, behind all earlier pieces. Never waits.
     pub(crate) fn clear(&self) -> [Cleared; 2] {
         self.logs.each_ref().map(|(place, _)| self.queue.clear(*place))
     }
@@ -67,13 +67,13 @@ impl LogWriter {
         self.logs.each_ref().map(|(_, health)| health.lost())
     }
 
-    /// Returns why logs are not kept now, one entry for each that is not.
+    /// Returns the reasons for deferred persistence, one per affected log.
     pub(crate) fn unkept(&self) -> impl Iterator<Item = Unkept> {
         self.logs.iter().filter_map(|(_, health)| health.unkept())
     }
 
-    /// Has both logs put on disk and let go of, so that another may open them; tells when that is done. What is
-    /// written here afterwards is dropped. Never waits.
+    /// Has both logs synced and released for another opener; tells the completion. Later writes here are
+    /// dropped. Never waits.
     pub(crate) fn close(&self) -> Settled {
         let [(out, _), (inbound, _)] = &*self.logs;
         let (done, closed) = oneshot::channel();
@@ -81,7 +81,7 @@ impl LogWriter {
         closed
     }
 
-    /// Has everything that was queued so far put on disk; tells whether both logs are kept there. Never waits.
+    /// Has everything queued so far put on disk; tells whether both logs are persisted there. Never waits.
     pub(crate) fn settle(&self) -> Settled {
         let [(out, _), (inbound, _)] = &*self.logs;
         self.queue.settle([*out, *inbound])
@@ -90,7 +90,7 @@ impl LogWriter {
 
 #[cfg(test)]
 impl LogWriter {
-    /// Has the queue take nothing, as while the disk is too slow, or again what it took before.
+    /// Has the queue refuse everything, as under a slow disk, or accept again.
     pub(crate) fn stall(&self, stalls: bool) {
         let bytes = &self.queue.bytes;
         match stalls {
@@ -100,13 +100,13 @@ impl LogWriter {
     }
 }
 
-/// What waits to be written.
+/// Pieces queued for writing.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
     wake: Condvar,
     ended: Condvar,
-    /// Of all pieces that are not written yet.
+    /// Of all unwritten pieces.
     bytes: AtomicUsize,
     skipped_bytes: AtomicU64,
 }
@@ -118,7 +118,7 @@ struct State {
     ended: bool,
 }
 
-/// What is to be done with a log.
+/// A job for a log.
 #[derive(Debug)]
 enum Job {
     Write { place: usize, write: LogWrite },
@@ -127,12 +127,12 @@ enum Job {
     Close { places: [usize; 2], done: oneshot::Sender<bool> },
 }
 
-/// How the writing is to end, once everything that waits is written.
+/// End of the writing, once everything queued is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
-    /// The system may write what it has when it likes.
+    /// The system writes back at its own time.
     Leave,
-    /// What was written is to survive a power cut.
+    /// All writes are to survive a power cut.
     Sync,
 }
 
@@ -192,7 +192,7 @@ impl Queue {
         self.bytes.fetch_sub(cost(write), Relaxed);
     }
 
-    /// Takes nothing more, and has what waits written; false if that was said before. Never waits.
+    /// Takes nothing more, and has everything queued written; false on a repeated call. Never waits.
     pub(super) fn close(&self, closing: Closing) -> bool {
         let mut state = self.state.lock();
         let first = state.closing.is_none();
@@ -215,7 +215,7 @@ impl Queue {
         self.state.lock().ended
     }
 
-    /// Waits until the writing has ended, but no longer than that; says whether it has.
+    /// Waits for the end of the writing, but no longer than that; returns whether it has ended.
     pub(super) fn wait_for_end(&self, end: Instant) -> bool {
         let mut state = self.state.lock();
         while !state.ended && !self.ended.wait_until(&mut state, end).timed_out() {}
@@ -233,8 +233,8 @@ impl Queue {
     }
 }
 
-/// Writes what is queued until the queue is closed, or every log is; whoever waits for the end finds the files closed
-/// and `held` dropped.
+/// Writes queued pieces until the queue is closed, or every log is; at the end the files are closed and
+/// `held` is dropped.
 pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
     // Locals are dropped last to first, parameters after them.
     let _ended = EndedOnDrop(Arc::clone(queue));
@@ -248,7 +248,7 @@ pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
                     keeper.write(place, &write);
                     queue.written(&write);
                 }
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 Job::Clear { place, done } => drop(done.send(keeper.clear(place))),
                 Job::Settle { places, done } => {
                     keeper.sync();
@@ -265,7 +265,7 @@ pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
         match closing {
             Some(Closing::Sync) => return keeper.sync(),
             Some(Closing::Leave) => return,
-            // What comes for them now is dropped, and nobody else is written for here.
+            // Later pieces for them are dropped, and no other peers are written here.
             None if keeper.is_done() && queue.close_if_empty() => return,
             None if Instant::now() >= sync_at => {
                 keeper.sync();
@@ -277,7 +277,7 @@ pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
     }
 }
 
-/// Says that the thread has ended, however it did.
+/// Reports the thread's end, however it came.
 struct EndedOnDrop(Arc<Queue>);
 
 impl Drop for EndedOnDrop {
@@ -287,7 +287,7 @@ impl Drop for EndedOnDrop {
     }
 }
 
-/// The logs that are written; one that its disk fails is given up, and traffic goes on.
+/// The open logs; a log with a failing disk is given up, and traffic goes on.
 pub(super) struct Keeper<D: Disk> {
     logs: Vec<Entry<D>>,
 }
@@ -308,13 +308,13 @@ impl<D: Disk> Keeper<D> {
         Self { logs: Vec::new() }
     }
 
-    /// Adds a log under the name that it has in messages; returns its place.
+    /// Adds a log under its name for messages; returns its place.
     pub(super) fn add(&mut self, name: String, log: Option<KeptLog<D>>) -> usize {
         self.logs.push(Entry { name, log, given_up: false, closed: false, health: Arc::default() });
         self.logs.len() - 1
     }
 
-    /// Adds a log that cannot be opened, for `why`, and that nobody lets go of; returns its place.
+    /// Adds a log not to be opened, for `why`, and never released; returns its place.
     pub(super) fn add_unopened(&mut self, name: String, why: &str) -> usize {
         let place = self.add(name, None);
         self.fail_to_open(place, why);
@@ -369,10 +369,10 @@ impl<D: Disk> Keeper<D> {
         self.logs.iter_mut().for_each(|entry| entry.attempt(KeptLog::sync));
     }
 
-    /// Forgets a log, also one that was given up, and returns how many bytes its files had.
+    /// Clears a log, also one given up, and returns the number of bytes of its files.
     ///
     /// # Errors
-    /// What the disk says; something of the log may still be there then.
+    /// The disk's error; parts of the log may still be there.
     fn clear(&mut self, place: usize) -> io::Result<u64> {
         let Some(entry) = self.logs.get_mut(place) else { return Ok(0) };
         let log = entry.log.as_mut().ok_or_else(|| io::Error::other("the log could not be opened"))?;
@@ -413,15 +413,15 @@ impl<D: Disk> Entry<D> {
     }
 }
 
-/// A small piece takes more than its bytes: the entry, and the buffer that it is a slice of.
+/// A small piece takes more than its bytes: the entry, and the buffer behind its slice.
 fn cost(write: &LogWrite) -> usize {
     write.plain.len() + 1024
 }
 
-/// The most bytes that wait to be written.
+/// The most unwritten bytes in the queue.
 const MAX_QUEUED: usize = 64 << 20;
 
-/// How often the disk is asked to have everything: what a power cut may cost.
+/// Interval of syncs: the possible loss of a power cut.
 const SYNC_EVERY: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

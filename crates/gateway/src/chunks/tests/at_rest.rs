@@ -1,9 +1,9 @@
-//! The store of a gateway that does not run: looked at, rewritten and cleared.
+//! A store at rest: inspected, compacted and cleared.
 
 use super::*;
 use crate::storage_key::StorageKey;
 
-/// The files of a folder with what is in them.
+/// The files of a directory with their content.
 fn files(path: &std::path::Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
     let mut files: Vec<_> =
@@ -44,7 +44,7 @@ fn looking_at_a_store_and_verifying_it_changes_nothing() {
 }
 
 #[test]
-fn clearing_goes_on_where_it_was_interrupted_and_leaves_what_is_not_the_stores() {
+fn interrupted_clearing_resumes_and_spares_foreign_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     assert_eq!(clear_at_rest(&path).unwrap(), 0);
@@ -65,7 +65,7 @@ fn clearing_goes_on_where_it_was_interrupted_and_leaves_what_is_not_the_stores()
     std::fs::write(path.join("thesis.txt"), "another's").unwrap();
     assert!(clear_at_rest(&path).unwrap() > 4 << 16);
     assert_eq!(files(&path), [("thesis.txt".into(), b"another's".to_vec())]);
-    // A folder that cannot be removed, as one behind a link, is empty at least.
+    // A directory beyond removal, as one behind a link, is at least emptied.
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     std::fs::write(path.join("index"), vec![1; 8192]).unwrap();
@@ -75,7 +75,7 @@ fn clearing_goes_on_where_it_was_interrupted_and_leaves_what_is_not_the_stores()
 }
 
 #[test]
-fn a_store_whose_gateway_was_killed_has_an_index_that_was_made_for_it() {
+fn store_without_index_and_configuration_assumes_an_index() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let settings =
@@ -91,7 +91,7 @@ fn a_store_whose_gateway_was_killed_has_an_index_that_was_made_for_it() {
 }
 
 #[test]
-fn who_names_a_folder_and_not_its_key_is_told_of_the_option() {
+fn missing_key_error_names_the_option() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let keys = ["own.key", "other.key"].map(|name| StorageKey::create(&dir.path().join(name)).unwrap());

@@ -1,4 +1,4 @@
-//! One store for all peers: what was put under one key is not there for who names it under another.
+//! One store for all peers: a chunk put under one key is absent under another.
 
 use oncewire_codec::wanax::Tree;
 use oncewire_link::Purpose;
@@ -18,7 +18,7 @@ impl Named {
         Self { name: key.name(chunk), len: chunk.len() as u32, key: key.clone() }
     }
 
-    /// Another key's tag, with what else belongs to a name under this one.
+    /// Another key's tag, with the rest of a name under this one.
     fn with_tag_of(self, other: &NameKey, chunk: &[u8]) -> Self {
         Self { name: self.key.name_tagged(other.tag(chunk), chunk), ..self }
     }
@@ -28,7 +28,7 @@ impl Named {
         store.holds(self.name.tag(), self.len)
     }
 
-    /// The answer to PROBE of a peer whose hello brought the key.
+    /// The answer to PROBE from a peer with this key in its hello.
     fn is_probed(&self, store: &ChunkStore) -> bool {
         let chunks = vec![Sought { tag: self.name.tag(), len: self.len }];
         let (key, purpose) = (self.key.clone(), Purpose::Survey);
@@ -46,7 +46,7 @@ impl Named {
         answer.recv_timeout(Duration::from_secs(60)).unwrap().is_some()
     }
 
-    /// Whether a block finds it that names it so, from a peer whose hello brought the key.
+    /// Whether a block with this name finds it, from a peer with this key in its hello.
     fn is_read(&self, store: &ChunkStore, name: ChunkName) -> bool {
         let counts = || store.slot.read().pool().map(|PoolOf(pool)| pool.store().counts()).unwrap();
         let (before, peer) = (counts(), testing::peer());
@@ -70,12 +70,12 @@ impl Named {
 
 type Way = fn(&Named, &ChunkStore) -> bool;
 
-/// What says whether a chunk is there.
+/// Queries for a chunk's presence.
 const TELLING: [Way; 2] = [Named::is_held, Named::is_probed];
-/// What brings its content.
+/// Queries for its content.
 const BRINGING: [Way; 3] = [Named::is_lent, Named::is_read_by_name, Named::is_read_by_tag];
 
-/// A chunk of each level of a block, so that each of the index's tables has one.
+/// A chunk of each level of a block: one for each of the index's tables.
 fn one_of_each_level(number: u8) -> Vec<Bytes> {
     let (plain, mut tree) = (block(number), Tree::new(Shape::default()));
     let nodes = tree.grow(&plain);
@@ -84,7 +84,7 @@ fn one_of_each_level(number: u8) -> Vec<Bytes> {
 }
 
 #[tokio::test]
-async fn what_was_put_under_one_key_is_there_for_nobody_who_names_it_under_another() {
+async fn chunk_of_one_key_is_absent_under_another() {
     let store = store_on(Arc::new(Memory::default()));
     fill(&store, 1);
     // Of another group, of a peer in no group, and the one of `fill`.
@@ -102,11 +102,11 @@ async fn what_was_put_under_one_key_is_there_for_nobody_who_names_it_under_anoth
 }
 
 #[tokio::test]
-async fn who_learnt_a_tag_of_another_key_is_told_that_it_is_there_and_brought_nothing() {
+async fn foreign_tag_reveals_presence_but_no_content() {
     let store = store_on(Arc::new(Memory::default()));
     fill(&store, BRINGING.len() as u8);
     let (theirs, own) = (NameKey::new([7; 32]), NameKey::new([8; 32]));
-    // Each with a block of its own: what was read and is not what it was asked for is forgotten.
+    // Each with a block of its own: a read with a mismatch is forgotten.
     for (number, way) in BRINGING.into_iter().enumerate() {
         for chunk in one_of_each_level(number as u8) {
             let named = Named::new(&chunk, &own).with_tag_of(&theirs, &chunk);

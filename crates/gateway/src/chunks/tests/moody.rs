@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a disk does with what it is asked.
+/// A disk's response to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     Works,

@@ -1,4 +1,4 @@
-//! A store with neighbours whose disk hangs.
+//! A store with neighbours on a hanging disk.
 
 use oncewire_codec::wanax::neighbours::MemberId;
 
@@ -8,7 +8,7 @@ use crate::neighbours::Member;
 use crate::tunnel::lane::testing;
 
 #[tokio::test]
-async fn neighbours_are_asked_for_what_a_disk_that_hangs_has_and_told_that_it_is_busy() {
+async fn hanging_disk_redirects_reads_to_neighbours_and_reports_busy() {
     let (disk, key) = (Moody::new(Mood::Works), NameKey::new([7; 32]));
     let mut store = store_on(Arc::new(disk.clone()));
     fill(&store, 8);

@@ -1,9 +1,8 @@
-//! A store that takes long to open.
+//! A store slow to open.
 
 use super::*;
 
-/// A store with four blocks that is being opened: what says which store it is can be read, and then nothing more until
-/// the gate is open.
+/// A store with four blocks under opening: its identity is readable, and the rest only once the gate is open.
 fn opening() -> (Moody, Option<u64>, Gated, ChunkStore) {
     let disk = Moody::new(Mood::Works);
     let first = store_on(Arc::new(disk.clone()));
@@ -16,7 +15,7 @@ fn opening() -> (Moody, Option<u64>, Gated, ChunkStore) {
 }
 
 #[test]
-fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
+fn slow_store_is_used_once_open() {
     let (_, id, gate, store) = opening();
     let report = store.report();
     assert_eq!((store.id(), report.state), (id, StoreCondition::Opening), "{report:?}");
@@ -45,7 +44,7 @@ fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
 }
 
 #[test]
-fn a_store_that_is_closed_while_it_is_opened_is_as_it_was() {
+fn store_closed_during_opening_is_unchanged() {
     let (disk, _, gate, store) = opening();
     let opening = std::thread::scope(|scope| {
         let closing = scope.spawn(|| close(&store));
@@ -62,7 +61,7 @@ fn a_store_that_is_closed_while_it_is_opened_is_as_it_was() {
 }
 
 #[test]
-fn a_store_that_cannot_be_looked_through_is_none_after_all() {
+fn unreadable_store_is_none_after_all() {
     let (disk, _, gate, store) = opening();
     disk.inner.fail_writes(Some(io::ErrorKind::Other));
     gate.open();
@@ -70,7 +69,7 @@ fn a_store_that_cannot_be_looked_through_is_none_after_all() {
     assert!(store.report().reason.is_some() && store.state() == StoreState::default());
 }
 
-/// A disk of which only the file `store` can be read until the gate is open.
+/// A disk with only the file `store` readable until the gate is open.
 #[derive(Clone)]
 struct Gated {
     disk: Moody,

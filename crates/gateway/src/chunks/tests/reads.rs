@@ -1,4 +1,4 @@
-//! What the status says of the chunks that links asked for.
+//! The status report on links' chunk reads.
 
 use super::*;
 use crate::tunnel::lane::testing;
@@ -11,14 +11,14 @@ fn read(store: &ChunkStore, peer: &Arc<Peer>, number: u8) {
     store.serve(peer, StoreRequest::Read { ticket: 1, name, len, key, is_brought: false });
 }
 
-/// [reads, found, absent, the rest that ended].
+/// [reads, found, absent, other outcomes].
 fn told(store: &ChunkStore) -> [u64; 4] {
     let report = store.report();
     [report.reads, report.found, report.absent, report.damaged + report.unreadable + report.turned_away]
 }
 
 #[tokio::test]
-async fn what_is_being_read_is_asked_for_and_nothing_else_yet() {
+async fn running_read_counts_as_asked_only() {
     let disk = Moody::new(Mood::Works);
     let (store, peer) = (store_on(Arc::new(disk.clone())), testing::peer());
     fill(&store, 8);
@@ -32,7 +32,7 @@ async fn what_is_being_read_is_asked_for_and_nothing_else_yet() {
 }
 
 #[tokio::test]
-async fn a_read_that_is_tried_again_behind_a_block_counts_once() {
+async fn retried_read_counts_once() {
     let (store, peer) = (store_on(Arc::new(Memory::default())), testing::peer());
     fill(&store, 1);
     let held = hold(&store, false);
@@ -48,7 +48,7 @@ async fn a_read_that_is_tried_again_behind_a_block_counts_once() {
 }
 
 #[tokio::test]
-async fn what_neighbours_are_lent_is_no_read_of_a_link() {
+async fn loans_to_neighbours_are_no_link_reads() {
     let (store, peer) = (store_on(Arc::new(Memory::default())), testing::peer());
     fill(&store, 2);
     let answers: Arc<[AtomicU64; 2]> = Arc::default();

@@ -1,4 +1,4 @@
-//! Logs in a real folder: whose they are, and what a disk that hangs costs.
+//! Logs in a real directory: ownership, and the cost of a hanging disk.
 
 use std::fs::{self, TryLockError};
 use std::os::unix::fs::PermissionsExt as _;
@@ -48,7 +48,8 @@ fn in_runtime<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
 }
 
-/// Opens the logs of one owner in a real folder, writes `count` pieces on both sides, and returns what was there.
+/// Opens the logs of one owner in a real directory, writes `count` pieces on both sides, and returns the
+/// earlier content.
 fn run(state: &Path, owner: LogOwner, count: u64) -> [Option<SavedLog>; 2] {
     let (logs, mut peers) = open_in(state, &[owner]).unwrap();
     let peer = peers.remove(0);
@@ -82,7 +83,7 @@ fn real_files_are_found_again_and_are_nobody_elses() {
 }
 
 #[test]
-fn a_file_that_others_could_read_is_closed_to_them() {
+fn file_readable_by_others_is_made_private() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), owner(&[7]), 1);
     let file = dir.path().join("logs").join("07".repeat(32)).join("out.log");
@@ -110,7 +111,7 @@ fn a_folder_in_use_is_refused_and_free_again_later() {
 }
 
 #[test]
-fn a_place_that_is_no_folder_costs_a_cold_start() {
+fn file_in_place_of_a_directory_costs_a_cold_start() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     fs::write(&state, "a file").unwrap();
@@ -134,7 +135,7 @@ fn a_place_that_is_no_folder_costs_a_cold_start() {
 }
 
 #[test]
-fn a_lock_that_is_a_folder_is_named_as_the_reason() {
+fn directory_in_place_of_the_lock_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let lock = dir.path().join("lock");
     fs::create_dir(&lock).unwrap();
@@ -144,7 +145,7 @@ fn a_lock_that_is_a_folder_is_named_as_the_reason() {
 }
 
 #[test]
-fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience() {
+fn hanging_disk_costs_a_cold_start_and_bounded_time() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), owner(&[7]), 1);
     let hangs = dir.path().join(HANGS);
@@ -160,7 +161,7 @@ fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience(
         assert!(further.len() == 1 && further[0].writer.is_none());
         assert!(logs.not_kept().why().unwrap().contains("new peers"));
     });
-    // The disk is well again: what hung lets the folder go, and nothing of it was lost.
+    // After the disk's recovery the hung thread releases the directory, and nothing of it is lost.
     fs::remove_file(&hangs).unwrap();
     let free = || take_state(dir.path()).is_ok();
     while !free() {
@@ -170,7 +171,7 @@ fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience(
 }
 
 #[test]
-fn once_a_disk_that_hung_answers_logs_are_kept_and_have_nothing_of_before() {
+fn recovered_disk_starts_with_empty_logs() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), owner(&[7]), 6);
     let hangs = dir.path().join(HANGS);
@@ -183,7 +184,7 @@ fn once_a_disk_that_hung_answers_logs_are_kept_and_have_nothing_of_before() {
         logs.answered().await;
         let anew = logs.open_anew(vec![owner(&[7])]).await.unwrap();
         assert!(anew[0].saved.out.is_none() && anew[0].saved.inbound.is_none());
-        // The link's epoch has the number that the one on the disk had.
+        // The link's epoch has the same number as the one on the disk.
         anew[0].writer.as_ref().unwrap().write(LogSide::Out, piece(1, 1 << 16, 1 << 16));
         let further = logs.open_more(vec![owner(&[8])]).await;
         assert!(further[0].writer.is_some());

@@ -1,4 +1,4 @@
-//! What is queued, skipped, cleared, settled and closed, on a disk in memory.
+//! Queueing, skipping, clearing, settling and closing, on an in-memory disk.
 
 use bytes::Bytes;
 use oncewire_link::SavedLog;
@@ -36,7 +36,7 @@ fn a_full_queue_skips_and_blocks_nobody() {
 }
 
 #[test]
-fn closing_writes_what_waits_and_takes_nothing_more() {
+fn closing_writes_the_queue_and_takes_nothing_more() {
     let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
     let mut keeper = Keeper::new();
     let place = keeper.add("out".to_owned(), Some(kept(&disk)));
@@ -57,7 +57,7 @@ fn closing_writes_what_waits_and_takes_nothing_more() {
 }
 
 #[test]
-fn a_disk_that_fails_costs_one_log_and_nothing_else() {
+fn failing_disk_costs_only_one_log() {
     let (full, good) = (MemoryDisk::default(), MemoryDisk::default());
     let mut keeper = Keeper::new();
     let first = keeper.add("full".to_owned(), Some(kept(&full)));
@@ -80,7 +80,7 @@ fn a_disk_that_fails_costs_one_log_and_nothing_else() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_told_until_it_is_written_again() {
+fn unwritable_log_is_reported_until_its_recovery() {
     let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
     let mut keeper = Keeper::new();
     let place = keeper.add("out.log".to_owned(), Some(kept(&disk)));
@@ -109,7 +109,7 @@ fn a_log_that_cannot_be_written_is_told_until_it_is_written_again() {
 }
 
 #[test]
-fn what_is_skipped_is_counted_for_each_log() {
+fn skipped_pieces_are_counted_per_log() {
     let writer = LogWriter::new(Arc::default(), [(0, Arc::default()), (1, Arc::default())]);
     for i in 0..2_000 {
         writer.write(LogSide::Inbound, piece(i << 16));
@@ -122,7 +122,7 @@ fn what_is_skipped_is_counted_for_each_log() {
 }
 
 #[test]
-fn clearing_comes_between_what_was_written_before_and_after() {
+fn clearing_keeps_its_place_among_writes() {
     let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
     let mut keeper = Keeper::new();
     let places = [0, 1].map(|_| keeper.add("log".to_owned(), Some(kept(&disk))));
@@ -165,7 +165,7 @@ fn a_cleared_log_holds_nothing_and_is_written_again() {
 }
 
 #[test]
-fn a_log_that_was_given_up_can_still_be_cleared_and_goes_on() {
+fn abandoned_log_is_cleared_and_resumes() {
     let disk = MemoryDisk::default();
     let mut keeper = Keeper::new();
     let place = keeper.add("log".to_owned(), Some(kept(&disk)));
@@ -184,7 +184,7 @@ fn a_log_that_was_given_up_can_still_be_cleared_and_goes_on() {
 }
 
 #[test]
-fn what_is_settled_is_on_disk_and_a_failed_disk_is_told() {
+fn settled_logs_are_on_disk_or_reported_failed() {
     let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
     let mut keeper = Keeper::new();
     let place = keeper.add("out".to_owned(), Some(kept(&disk)));
@@ -212,7 +212,7 @@ fn what_is_settled_is_on_disk_and_a_failed_disk_is_told() {
 }
 
 #[test]
-fn the_thread_ends_with_the_last_log_and_what_comes_later_is_dropped() {
+fn writer_ends_with_the_last_log() {
     let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
     let mut keeper = Keeper::new();
     // Of the second, nothing could be opened.
@@ -241,6 +241,6 @@ fn the_thread_ends_with_the_last_log_and_what_comes_later_is_dropped() {
 }
 
 #[test]
-fn a_place_that_is_not_there_is_no_panic() {
+fn unknown_place_does_not_panic() {
     Keeper::<MemoryDisk>::new().write(7, &piece(0));
 }
