@@ -5,8 +5,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 /// One independent sequence of decisions.
 ///
-/// Each kind of decision of a link has its own, so that switching jitter on does not change which packets
-/// are lost.
+/// Each kind of decision of a link has its own, so jitter does not change the choice of lost packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance {
     generator: Pcg64Mcg,
@@ -22,7 +21,7 @@ impl Chance {
 
     /// Returns a number in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
-        // 53 bits are what an f64 holds exactly.
+        // An f64 holds 53 bits exactly.
         (self.generator.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 

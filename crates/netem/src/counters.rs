@@ -1,6 +1,6 @@
-//! What a link counted.
+//! Counters of a link.
 
-/// What happened to the packets of one link since it was made.
+/// The fate of a link's packets since its creation.
 ///
 /// `packets` = `queue_full` + `too_big` + `carried`; `carried` + `duplicated` = `lost` + delivered + still on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,13 +11,13 @@ pub struct LinkCounters {
     pub queue_full: u64,
     /// Packets dropped because they exceed the MTU.
     pub too_big: u64,
-    /// Packets that were serialised, lost ones included: these used the link's rate.
+    /// Serialised packets, lost ones included: these used the link's rate.
     pub carried: u64,
-    /// Bytes of the carried packets, headers included: what a metered link would bill.
+    /// Bytes of the carried packets, headers included: the bill of a metered link.
     pub carried_bytes: u64,
-    /// Carried packets that were lost behind the queue.
+    /// Carried packets lost behind the queue.
     pub lost: u64,
-    /// Carried packets that overtook others.
+    /// Carried packets delivered before earlier ones.
     pub reordered: u64,
     /// Extra copies made of carried packets.
     pub duplicated: u64,

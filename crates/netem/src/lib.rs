@@ -1,13 +1,13 @@
-//! A sans-IO emulator of network links, and a model of TCP across them.
+//! A sans-IO emulator of network links, with a model of TCP.
 //!
-//! [`Link`] carries packets one way and does to them what a wide-area link does: it queues, serialises at a
-//! rate, loses, delays, reorders and duplicates. [`tcp::Network`] joins two links into a path and runs modelled
-//! TCP connections over it, all competing for the same rate. Neither knows a clock, a socket or a random
-//! source: time is a parameter and every decision follows from [`LinkParams::seed`], so the same calls give
-//! the same result in a test, a simulation and a demonstration.
+//! [`Link`] carries packets one way and treats them as a wide-area link does: it queues, serialises at a rate, loses,
+//! delays, reorders and duplicates. [`tcp::Network`] joins two links into a path and runs modelled TCP connections
+//! over it, all competing for the same rate. Neither knows a clock, a socket or a random source: time is a parameter
+//! and every decision follows from [`LinkParams::seed`], so the same calls give the same result in a test, a
+//! simulation and a demonstration.
 //!
-//! The shell around them sleeps until `poll_timeout` or `next_due` says and calls back with the time. Being
-//! called late costs nothing in accuracy inside the model, which processes each event at the time it was due.
+//! The shell around them sleeps until the time of `poll_timeout` or `next_due`, and calls back with the current time.
+//! A late call does not blur the model: each event has the time at which it was due.
 
 mod chance;
 mod counters;

@@ -7,19 +7,19 @@ use std::time::Duration;
 use crate::chance::Chance;
 use crate::{Gilbert, LinkCounters, LinkParams, Now, ParamsError, Queue};
 
-/// Most packets that a link holds, waiting and on the way; further ones are dropped as if the queue were full.
+/// The most packets held by a link, waiting and on the way; further ones are dropped as if the queue were full.
 ///
 /// Only a link without a rate, or with an absurd product of rate and delay, ever reaches it.
 pub const MAX_PACKETS_HELD: usize = 1 << 20;
 
-/// One direction of an emulated link, carrying packets that stand for `P`.
+/// One direction of an emulated link; its packets stand for `P`.
 ///
-/// What happens to a packet, in this order: a bounded queue; serialisation at the rate; loss, which is behind
-/// the queue so that a lost packet has used the rate; delay and jitter, which by themselves never reorder;
-/// reordering (the packet gets half the delay); duplication.
+/// What happens to a packet, in this order: a bounded queue; serialisation at the rate; loss, behind the queue, so a
+/// lost packet has used the rate; delay and jitter, never with reordering by themselves; reordering (the packet gets
+/// half the delay); duplication.
 ///
-/// Call [`send`](Self::send) with times that never decrease. After `next_due` has passed, drain
-/// [`poll`](Self::poll) until it returns `None`.
+/// Call [`send`](Self::send) with times in order. After `next_due` has passed, drain [`poll`](Self::poll) until it
+/// returns `None`.
 #[derive(Debug)]
 pub struct Link<P> {
     params: LinkParams,
@@ -27,14 +27,14 @@ pub struct Link<P> {
     gilbert_bad: bool,
     /// When the last packet accepted so far is serialised entirely.
     free_at: Now,
-    /// The latest due time given to a packet that was not reordered.
+    /// The latest due time of a packet without reordering.
     latest_due: Now,
     on_the_way: BinaryHeap<OnTheWay<P>>,
     sequence: u64,
     counters: LinkCounters,
 }
 
-/// What became of a packet offered to a [`Link`].
+/// The fate of a packet offered to a [`Link`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It will arrive.
@@ -112,9 +112,9 @@ impl<P: Clone> Link<P> {
         Fate::Carried
     }
 
-    /// Returns the next packet that has arrived by `now`.
+    /// Returns the next packet with arrival by `now`.
     ///
-    /// Packets come by due time, and in the order sent where that is equal. `None` holds until
+    /// Packets come by due time, and in the order of sending if that is equal. `None` holds until
     /// [`next_due`](Self::next_due).
     pub fn poll(&mut self, now: Now) -> Option<P> {
         if self.on_the_way.peek()?.due > now {
@@ -133,10 +133,10 @@ impl<P> Link<P> {
         self.on_the_way.peek().map(|next| next.due)
     }
 
-    /// Changes the settings for packets that are sent from now on.
+    /// Changes the settings for later packets.
     ///
-    /// A packet that waits or is on its way arrives when it would have; a shorter delay lets none overtake it.
-    /// Another seed starts all decisions anew, the same seed goes on with them.
+    /// Packets waiting or on their way keep their arrival; a shorter delay lets none overtake them. Another seed
+    /// starts all decisions anew, the same seed goes on with them.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl<P> Link<P> {
         &self.params
     }
 
-    /// Returns what was counted since the link was made.
+    /// Returns the counters since the link's creation.
     pub fn counters(&self) -> LinkCounters {
         self.counters
     }

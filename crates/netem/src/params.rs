@@ -3,34 +3,34 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What one direction of a link does to packets.
+/// The properties of one direction of a link.
 ///
 /// The default is a perfect link: no rate limit, no delay, no loss, an MTU of 1500.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkParams {
-    /// Bits per second at which packets are serialised, IP header included; `None` is without limit.
+    /// Serialisation rate in bits per second, IP header included; `None` is without limit.
     pub rate_bits_per_s: Option<u64>,
     /// One-way propagation delay, at most one hour.
     pub delay: Duration,
     /// Largest deviation from `delay`, uniform both ways, at most `delay`. Jitter alone never reorders.
     pub jitter: Duration,
-    /// Probability that a packet is lost, independently of others.
+    /// Probability of a packet's loss, independently of others.
     pub loss: f64,
     /// Losses in bursts, besides `loss`.
     pub gilbert: Option<Gilbert>,
-    /// Probability that a packet gets half the delay and so overtakes those before it.
+    /// Probability of half the delay, by which a packet overtakes earlier ones.
     pub reorder: f64,
-    /// Probability that a packet arrives twice.
+    /// Probability of a packet's duplication.
     pub duplicate: f64,
-    /// Bound of what waits before serialisation. Without a rate nothing ever waits.
+    /// Limit of the queue before serialisation. Without a rate nothing ever waits.
     pub queue: Queue,
     /// Largest packet in bytes, IP header included; larger ones are dropped. 68 to 65,535 [RFC 791].
     pub mtu: u32,
-    /// Decides which packets are lost, delayed, reordered and duplicated.
+    /// Seed of all decisions on loss, delay, reordering and duplication.
     pub seed: u64,
 }
 
-/// The bound of a link's queue; a packet that would exceed it is dropped.
+/// The limit of a link's queue; a packet beyond it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// At most so many bytes wait; at least one MTU.
@@ -39,7 +39,7 @@ pub enum Queue {
     Time(Duration),
 }
 
-/// A link that is either good or bad, and loses every packet while it is bad [Gilbert 1960].
+/// A link in a good or a bad state; in the bad state it loses every packet [Gilbert 1960].
 ///
 /// The share of lost packets is p13 / (p13 + p31); a burst is 1 / p31 packets long on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,32 +59,32 @@ pub enum ParamsError {
     NotAProbability {
         /// The setting's name.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         value: f64,
     },
-    /// A Gilbert model that never turns good again.
+    /// A Gilbert model without a return to the good state.
     GilbertNeverRecovers,
     /// Delay above one hour.
     DelayTooLong(Duration),
-    /// Jitter above the delay, which would deliver before sending.
+    /// Jitter above the delay, so delivery before sending.
     JitterExceedsDelay {
         /// The jitter given.
         jitter: Duration,
         /// The delay given.
         delay: Duration,
     },
-    /// A queue in bytes that does not hold one packet.
+    /// A queue in bytes too small for one packet.
     QueueBelowMtu {
         /// The queue given.
         queue: u64,
         /// The MTU it has to hold.
         mtu: u32,
     },
-    /// An MTU that no packet of IPv4 has, or that the model to run on the link cannot use.
+    /// An MTU impossible in IPv4, or for the model on the link.
     MtuOutOfRange {
         /// The MTU given.
         mtu: u32,
-        /// The least that works.
+        /// The least possible value.
         least: u32,
     },
 }
@@ -107,11 +107,11 @@ impl Default for LinkParams {
 }
 
 impl LinkParams {
-    /// Checks that the settings describe a link.
+    /// Checks the settings' ranges.
     ///
     /// # Errors
     ///
-    /// The first setting that is out of range; nothing is clamped.
+    /// The first setting out of range; nothing is clamped.
     pub fn validate(&self) -> Result<(), ParamsError> {
         if self.rate_bits_per_s == Some(0) {
             return Err(ParamsError::ZeroRate);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_say_what_is_allowed() {
+    fn messages_state_the_allowed_range() {
         let text = refused(|p| p.loss = 7.0).to_string();
         assert_eq!(text, "loss is a probability and must lie between 0 and 1, not 7");
     }

@@ -1,4 +1,4 @@
-//! Which host has which address.
+//! The addresses of hosts.
 //!
 //! Site *s*, counted from 1, branches first, has the LAN 198.18.*s*.0/24 and fd18:*s*::/64, with its gateway at
 //! `.1` and hosts from `.2`; and the line 198.19.*s*.0/24 and fd19:*s*::/64, with its gateway at `.1` and the core
@@ -16,7 +16,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both, for tests that run for each.
+    /// Both, for tests with each.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 }
 

@@ -1,10 +1,10 @@
 //! Puts a network together.
 //!
-//! What `ip` is to do is collected first, then done by one process for all interfaces and one for each namespace,
+//! The commands of `ip` are collected first, then run by one process for all interfaces and one for each namespace,
 //! all of those at once.
 //!
-//! Interfaces have indexes that differ across namespaces. Where both ends of a pair have the same one, Linux takes
-//! its time (up to a second) to notice that the carrier is there, and IPv6 waits for that.
+//! Interfaces have different indexes across namespaces. If both ends of a pair have the same one, Linux takes up to a
+//! second to notice the carrier, and IPv6 waits for it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::namespace::{Cage, Namespace};
 use crate::programs::Batch;
 use crate::{Error, Line, LinkParams, Network, Shell};
 
-/// A network that is being put together.
+/// A network under construction.
 pub(crate) struct Assembly {
     cage: Arc<Cage>,
     congestion: Option<String>,
@@ -26,18 +26,18 @@ pub(crate) struct Assembly {
     next_index: u32,
     sites: u8,
     emulated: Vec<Emulated>,
-    /// How many end hosts a bridged network has so far; none for one that is routed.
+    /// The number of end hosts in a bridged network so far; none for a routed one.
     bridged: Option<u8>,
 }
 
-/// A namespace and what is to be done in it.
+/// A namespace and its commands.
 struct Space {
     namespace: Arc<Namespace>,
     /// For `ip`.
     commands: String,
     /// For `tc`.
     shaping: String,
-    /// `None` for one that is no host.
+    /// `None` for a namespace other than a host's.
     host: Option<Host>,
 }
 
@@ -56,7 +56,7 @@ enum UnopenedEnds {
     Packet(usize, [u32; 2]),
 }
 
-/// The space of the core, which is made first.
+/// The space of the core, the first to be made.
 const CORE: usize = 0;
 
 impl Assembly {
@@ -104,7 +104,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Adds a site whose gateway is a bridge.
+    /// Adds a site with a bridge for its gateway.
     fn add_bridged_site(&mut self, gateway: &str, hosts: Vec<String>, line: &Line) -> Result<(), Error> {
         let address = Pair::lan(1, self.sites);
         let at = self.add_host(gateway, Some(gateway), Some(address), Some(address))?;
@@ -150,7 +150,7 @@ impl Assembly {
         Ok(Network::new(hosts, lines, namespaces))
     }
 
-    /// Runs a program in every namespace for which there is something to do, all at once.
+    /// Runs a program in every namespace with commands, all at once.
     fn batches(&self, program: &str, of: impl Fn(&Space) -> &String + Sync) -> Result<(), Error> {
         let busy = self.spaces.iter().filter(|space| !of(space).is_empty());
         let started: Vec<_> =
@@ -214,7 +214,7 @@ impl Assembly {
             }
             Line::Emulated { up, down, shell } => {
                 let ends = self.add_emulated(at, gateway, *shell)?;
-                // A packet that fits one way only would vanish without a word the other way.
+                // A packet too large for one of the two ways would vanish there without an error.
                 let mtu = up.mtu.min(down.mtu);
                 for (at, interface) in [(at, "wan0"), (CORE, gateway)] {
                     self.command(at, format_args!("link set {interface} mtu {mtu}"));
@@ -237,7 +237,7 @@ impl Assembly {
         let [_, site] = self.pair((at, "wan0"), (middle, "site"));
         let [_, core] = self.pair((CORE, gateway), (middle, "core"));
         self.command(middle, format_args!("link set site up\nlink set core up"));
-        // The emulator carries what would be on the wire, so segments are cut before it.
+        // The emulator carries the packets of a wire, so segments are cut before it.
         self.command(at, format_args!("link set wan0 gso_max_segs 1"));
         self.command(CORE, format_args!("link set {gateway} gso_max_segs 1"));
         Ok(UnopenedEnds::Packet(middle, [site, core]))
@@ -264,7 +264,7 @@ impl Assembly {
         lan: Option<Pair>,
         line: Option<Pair>,
     ) -> Result<usize, Error> {
-        // Gateways have a line; so does the core, which is in no LAN.
+        // Gateways have a line; so does the core, without a LAN.
         let routes = line.is_some() || lan.is_none();
         let settings = match (routes, self.bridged) {
             (false, _) => Settings::EndHost,
@@ -330,12 +330,12 @@ impl Assembly {
     }
 }
 
-/// What the system is told of a namespace before there is an interface in it.
+/// Settings of a namespace before it has an interface.
 #[derive(Clone, Copy)]
 enum Settings {
     EndHost,
     Router,
-    /// What crosses it is no business of its IP stack.
+    /// Its packets are no business of its IP stack.
     Bridge,
     /// Without addresses of its own.
     Silent,
@@ -352,7 +352,7 @@ impl Settings {
         ];
         match self {
             Self::EndHost => {}
-            // Where there is no such setting, it is as it should be.
+            // Without such a setting, the default is right.
             Self::Bridge => settings.extend(
                 BRIDGE
                     .into_iter()
@@ -383,7 +383,7 @@ fn inside<T: Send>(
     namespace.enter(body).map_err(|error| Error::from_io("a network namespace", &error))?
 }
 
-/// Where a host stands between the clients and the servers.
+/// The place of a host between the clients and the servers.
 fn place(name: &str) -> usize {
     let kind = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     ["client", "branch", "core", "hub", "server"]
@@ -399,8 +399,8 @@ const BRIDGE: [(&str, &str); 3] = [
     ("bridge/bridge-nf-call-arptables", "0"),
 ];
 
-/// As many branches and hubs as there can be, together half of what an address has room for.
+/// The most branches and hubs, together half the room of an address.
 pub(crate) const MOST_SITES: u8 = 100;
 
-/// Packets that wait in the system until the emulator reads them: enough for a moment when it is late.
+/// Packets waiting in the kernel for the emulator: enough for a short delay of it.
 const TUN_QUEUE: u32 = 10_000;

@@ -1,4 +1,4 @@
-//! Says what a network is to consist of.
+//! Descriptions of networks.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::assembly::{Assembly, MOST_SITES};
 use crate::missing::skip;
 use crate::{Error, Line, Network};
 
-/// Says what a network is to consist of; from [`Network::builder`].
+/// The description of a network; from [`Network::builder`].
 ///
 /// The default is one of each, joined by a perfect emulated line.
 #[derive(Clone, Debug)]
@@ -75,8 +75,8 @@ impl Builder {
         self
     }
 
-    /// Sets the line of each hub. Default [`Line::Plain`]: what matters is on the branch's side. One that is
-    /// emulated can be cut.
+    /// Sets the line of each hub. Default [`Line::Plain`]: the branch's side is the one of interest. An emulated line
+    /// can be cut.
     #[must_use]
     pub fn hub_line(mut self, line: Line) -> Self {
         self.hubs.line = line;
@@ -90,8 +90,8 @@ impl Builder {
         self
     }
 
-    /// Puts all hosts into one network, in which gateways and the core are bridges. Those of gateways are named `br0`, join
-    /// `lan0` and `wan0`, and have addresses of their own; nobody routes. Default: gateways and the core route.
+    /// Puts all hosts into one network; its gateways and core are bridges. The bridges of gateways are named `br0`,
+    /// join `lan0` and `wan0`, and have addresses of their own; nobody routes. Default: gateways and the core route.
     ///
     /// The lines must carry frames: not [`Shell::Tun`](crate::Shell::Tun). There can be 100 branches and hubs together.
     #[must_use]
@@ -104,7 +104,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Missing`] where this machine lacks a privilege or a program, [`Error::Failed`] otherwise.
+    /// [`Error::Missing`] without a necessary privilege or program, [`Error::Failed`] otherwise.
     pub fn build(&self) -> Result<Network, Error> {
         let start = Instant::now();
         self.check()?;
@@ -115,7 +115,7 @@ impl Builder {
         Ok(network.built_in(start.elapsed()))
     }
 
-    /// Holds the numbers to what there are addresses for.
+    /// Checks the numbers against the available addresses.
     fn check(&self) -> Result<(), Error> {
         self.branches.check("branch")?;
         self.hubs.check("hub")?;
@@ -132,7 +132,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// On failure; with `CI=true` also where this machine lacks something.
+    /// On failure; with `CI=true` also for a missing privilege or program.
     #[track_caller]
     pub fn build_or_skip(&self) -> Option<Network> {
         match self.build() {

@@ -12,7 +12,7 @@ use crate::Family;
 use crate::addresses::Pair;
 use crate::namespace::{Cage, Namespace};
 
-/// A program that runs in a host; dropping this kills it.
+/// A running program in a host; dropping this kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -40,22 +40,22 @@ impl Host {
         self.site.as_deref()
     }
 
-    /// Returns the address by which the others know it: of its interface to the line, else of that to its LAN.
+    /// Returns its address for the other hosts: of its interface to the line, else to its LAN.
     ///
     /// # Panics
     ///
-    /// For the core, which has none of its own.
+    /// For the core; it has none of its own.
     pub fn ip(&self, family: Family) -> IpAddr {
         let pair = self.line.or(self.lan);
         assert!(pair.is_some(), "{} has no address of its own", self.name);
         pair.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |pair| pair.of(family))
     }
 
-    /// Returns its address in the LAN; for a gateway the one that the hosts of its site use.
+    /// Returns its address in the LAN; for a gateway the one for the hosts of its site.
     ///
     /// # Panics
     ///
-    /// For the core, which is in no LAN.
+    /// For the core; it is in no LAN.
     pub fn lan_ip(&self, family: Family) -> IpAddr {
         assert!(self.lan.is_some(), "{} is in no LAN", self.name);
         self.lan.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |pair| pair.of(family))
@@ -68,12 +68,12 @@ impl Host {
 
     /// Runs `body` in the host, on a thread of its own.
     ///
-    /// Sockets that it opens belong to the host, also after it returned. Threads that it starts are in the host
-    /// too, and so are runtimes built in it.
+    /// Its sockets belong to the host, also after its return. Its threads are in the host, too, and so are runtimes
+    /// built in it.
     ///
     /// # Panics
     ///
-    /// Where `body` panics, or where the system does not let us in.
+    /// On a panic of `body`, or without permission to enter.
     pub fn enter<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         match self.namespace.enter(body) {
             Ok(value) => value,
@@ -81,13 +81,13 @@ impl Host {
         }
     }
 
-    /// Runs `body` in the host, so that processes that it starts are killed when the network is dropped.
+    /// Runs `body` in the host; processes started by it are killed with the network.
     ///
-    /// Neither `body` nor what it calls can start a thread; that is what [`enter`](Self::enter) is for.
+    /// Neither `body` nor any function called by it can start a thread; use [`enter`](Self::enter) for that.
     ///
     /// # Panics
     ///
-    /// Where `body` panics, or where the system does not let us in.
+    /// On a panic of `body`, or without permission to enter.
     pub fn launch<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         match self.cage.enter(&self.namespace, body) {
             Ok(value) => value,
@@ -97,7 +97,7 @@ impl Host {
 
     /// Starts a program in the host.
     ///
-    /// It is killed when what is returned is dropped, and what it started in turn when the network is.
+    /// It is killed when the result is dropped, and its child processes with the network.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Host {
         self.launch(|| command.spawn()).map(|child| Process { child })
     }
 
-    /// Runs a program in the host to its end, without input, and returns what it printed.
+    /// Runs a program in the host to its end, without input, and returns its output.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// If it fails, with what it printed.
+    /// If it fails, with its output.
     #[track_caller]
     pub fn sh(&self, line: &str) -> String {
         match self.run(Command::new("sh").args(["-c", line])) {
@@ -131,7 +131,7 @@ impl Host {
 }
 
 impl Process {
-    /// Waits for its end and returns what it printed, where that was piped.
+    /// Waits for its end and returns its output, if that was piped.
     ///
     /// # Errors
     ///

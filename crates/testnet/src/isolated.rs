@@ -1,4 +1,4 @@
-//! Tests that need root, for those who are not.
+//! Tests with root's privileges, for users without them.
 
 use std::any::type_name_of_val;
 use std::process::{Command, Stdio};
@@ -7,15 +7,15 @@ use crate::missing::skip;
 use crate::namespace::Namespace;
 use crate::{Error, programs};
 
-/// Runs the body of a test where networks can be built: here, or in a user namespace.
+/// Runs the body of a test with the privileges to build networks: here, or in a user namespace.
 ///
-/// Without the privilege, the test's own program is run again under `unshare --user --map-root-user`, with this
-/// one test, and its result is ours. Give it a closure that stands in the test function itself: its type names
-/// the test. Where user namespaces are not allowed either, it says so and returns.
+/// Without the privilege, the test's own program runs again under `unshare --user --map-root-user`, with this one
+/// test, and its result is ours. Give it a closure from the test function itself: the closure's type names the test.
+/// Without user namespaces, it says so and returns.
 ///
 /// # Panics
 ///
-/// Where `body` does; with `CI=true` also where it cannot run.
+/// On a panic of `body`; with `CI=true` also if it cannot run.
 pub fn isolated<F: FnOnce()>(body: F) {
     if Namespace::new().is_ok() {
         return body();
@@ -28,7 +28,7 @@ pub fn isolated<F: FnOnce()>(body: F) {
     }
 }
 
-/// Runs this program again in a user namespace, with one test; panics if that fails.
+/// Runs this program again in a user namespace, with one test; panics if it fails.
 fn run_again(test: &str) -> Result<(), Error> {
     let unshare = programs::find("unshare")?;
     let enter = ["--user", "--map-root-user", "--kill-child", "--fork"];
@@ -60,13 +60,13 @@ fn run_again(test: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The test that the closure of this type stands in: its path without the crate and without the closure.
+/// The test around the closure of this type: its path without the crate and without the closure.
 fn test_name(closure: &str) -> &str {
     let function = closure.split("::{{closure}}").next().unwrap_or(closure);
     function.split_once("::").map_or(function, |(_, rest)| rest)
 }
 
-/// Set for a program that was run again, so that it does not do so too.
+/// Set for the second run of a program, to prevent a third.
 const AGAIN: &str = "ONCEWIRE_TESTNET_AGAIN";
 
 #[cfg(test)]

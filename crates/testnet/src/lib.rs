@@ -1,4 +1,4 @@
-//! Networks of namespaces with an emulated line between sites, for tests and for people.
+//! Networks of namespaces with an emulated line between sites.
 //!
 //! ```text
 //! client ── branch ══ line ══ core ── hub ── server
@@ -9,9 +9,9 @@
 //! line is an emulator ([`Line::emulated`]), a plain pair of interfaces, or one with a token bucket.
 //! [`Host::run`], [`Host::spawn`] and [`Host::enter`] run programs and closures in a host.
 //!
-//! Nothing has a name outside the test's own process: namespaces are held by descriptors, and the programs that
-//! run in hosts are in a process namespace whose first process waits for its standard input to end. So all of it
-//! is gone when the [`Network`] is dropped, and when the process that built it panics or is killed.
+//! Nothing has a name outside the test's own process: namespaces are held by descriptors, and the programs in hosts
+//! are in a process namespace. Its first process waits for the end of its standard input. So all of it is gone with
+//! the [`Network`], and with the process that built it, even after a panic or a kill.
 //!
 //! It takes Linux, `ip`, and root or a user namespace; [`isolated`] makes the latter for a test.
 

@@ -1,8 +1,8 @@
-//! What the line of a site is made of.
+//! The kinds of lines.
 
 use oncewire_netem::LinkParams;
 
-/// What lies between a site's gateway and the core.
+/// The connection between a site's gateway and the core.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "there are a few, made once")]
 pub enum Line {
@@ -27,17 +27,17 @@ pub enum Line {
 /// How packets get into the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
-    /// TUN where the machine has it, else packet sockets.
+    /// TUN if the machine has it, else packet sockets.
     Any,
-    /// A TUN interface at each end. What crosses are IP packets.
+    /// A TUN interface at each end, for IP packets.
     Tun,
-    /// Packet sockets on a veth pair at each end, which takes no `/dev/net/tun`. What crosses are frames, so the
-    /// site's end can be put into a bridge.
+    /// Packet sockets on a veth pair at each end, without need of `/dev/net/tun`. They carry frames, so the site's
+    /// end can be put into a bridge.
     Packet,
 }
 
 impl Line {
-    /// The emulator with the same settings both ways; the delay is one way, so the round trip is twice that.
+    /// The emulator with the same settings both ways; the delay is one way, so the round trip is twice as long.
     ///
     /// The two directions lose different packets: `down` gets another seed.
     pub fn emulated(params: &LinkParams) -> Self {
@@ -45,7 +45,7 @@ impl Line {
         Self::Emulated { up: params.clone(), down, shell: Shell::Any }
     }
 
-    /// The same line with packets going in another way; no change to a line that is not emulated.
+    /// The same line with packets going in another way; no change to a line without emulation.
     #[must_use]
     pub fn through(self, shell: Shell) -> Self {
         match self {

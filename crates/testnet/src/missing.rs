@@ -14,7 +14,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Tells a privilege that is missing from other failures of `what`.
+    /// Tells a missing privilege from other failures of `what`.
     pub(crate) fn from_io(what: &str, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound | io::ErrorKind::Unsupported => {
@@ -29,7 +29,7 @@ impl Error {
 ///
 /// # Panics
 ///
-/// With `CI=true`: there, a test that is left out is a failed one.
+/// With `CI=true`: there, a skipped test is a failed one.
 pub fn skip(reason: &str) {
     let ci = std::env::var_os("CI").is_some_and(|value| value == "true");
     assert!(!ci, "{reason}");

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace that lives as long as this, and as long as a process is in it.
+/// A network namespace; it lives as long as this value, and as long as a process is in it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     descriptor: OwnedFd,
@@ -31,12 +31,12 @@ impl Namespace {
         Ok(Self { descriptor: descriptor.into() })
     }
 
-    /// Where other processes find it, by the process that holds it.
+    /// Its path for other processes, by the process holding it.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.descriptor.as_raw_fd())
     }
 
-    /// Runs `body` on a thread of its own inside; panics where it panics.
+    /// Runs `body` on a thread of its own inside; panics if `body` does.
     pub(crate) fn enter<T: Send>(&self, body: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_a_thread(|| {
             move_into_link_name_space(self.descriptor.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -45,10 +45,10 @@ impl Namespace {
     }
 }
 
-/// A process namespace; whatever runs in it is killed when this is dropped, or when our process ends.
+/// A process namespace; everything in it is killed on drop, or at the end of our process.
 #[derive(Debug)]
 pub(crate) struct Cage {
-    /// `cat`, which ends when its standard input does: at the latest when the system closes our descriptors.
+    /// `cat`; it ends with its standard input: at the latest when the system closes our descriptors.
     first: Child,
     descriptor: OwnedFd,
 }
@@ -69,9 +69,9 @@ impl Cage {
         })
     }
 
-    /// Runs `body` on a thread of its own in `network`, with the processes that it starts in here.
+    /// Runs `body` on a thread of its own in `network`, with its child processes in here.
     ///
-    /// It can start no thread, and neither can what it calls.
+    /// It can start no thread, and neither can functions called by it.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Cage {
         body: impl FnOnce() -> T + Send,
     ) -> io::Result<T> {
         network.enter(|| {
-            // It changes where children of this thread are born, not where the thread is.
+            // It changes the namespace of this thread's children, not of the thread.
             move_into_link_name_space(self.descriptor.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
             Ok(body())
         })?
@@ -92,8 +92,8 @@ impl Cage {
 impl Drop for Cage {
     fn drop(&mut self) {
         drop(self.first.stdin.take());
-        // The first process kills all others and ends once they are reaped. Someone who still holds one of them
-        // has not reaped it, and must not hold us up: it is dead all the same.
+        // The first process kills all others and ends once they are reaped. A process held elsewhere may stay
+        // unreaped, and must not delay us: it is dead all the same.
         if has_ended(&self.first, PATIENCE).unwrap_or(false) {
             let _ = self.first.wait();
         }
@@ -108,7 +108,7 @@ fn has_ended(child: &Child, patience: Timespec) -> io::Result<bool> {
 
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Runs `body` on a thread of its own, which ends in whatever namespaces it entered.
+/// Runs `body` on a thread of its own, to end in any namespaces entered by it.
 fn on_a_thread<T: Send>(body: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| scope.spawn(body).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }

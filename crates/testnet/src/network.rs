@@ -1,4 +1,4 @@
-//! A network that runs.
+//! A running network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use crate::driver::Wan;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// A network that runs; dropping it ends all that is in it.
+/// A running network; dropping it ends everything in it.
 #[derive(Debug)]
 pub struct Network {
-    /// First, so that nothing is sent into interfaces that are gone.
+    /// First, so nothing is sent into vanished interfaces.
     lines: Vec<(String, Wan)>,
     hosts: Vec<Host>,
-    /// Also those that are no hosts, which nothing else keeps.
+    /// Also those of no host; nothing else keeps them.
     _namespaces: Vec<Arc<Namespace>>,
     built_in: Duration,
 }
 
 impl Network {
-    /// Begins to say what a network is to consist of.
+    /// Begins the description of a network.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -54,7 +54,7 @@ impl Network {
     ///
     /// # Panics
     ///
-    /// If that is not emulated.
+    /// If it is not emulated.
     pub fn wan(&self) -> &Wan {
         self.line("branch")
     }

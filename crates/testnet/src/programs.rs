@@ -1,4 +1,4 @@
-//! The programs that build networks.
+//! The programs for building networks.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::Error;
 
-/// Finds a program in PATH, and where Debian puts those of the system.
+/// Finds a program in PATH, and in Debian's directories of system programs.
 ///
 /// # Errors
 ///
@@ -20,7 +20,7 @@ pub(crate) fn find(name: &str) -> Result<PathBuf, Error> {
         .ok_or_else(|| Error::Missing(format!("the program {name}")))
 }
 
-/// A program that reads its commands, one a line, from standard input: `ip -batch -` or `tc -batch -`.
+/// A program with commands, one a line, on standard input: `ip -batch -` or `tc -batch -`.
 pub(crate) struct Batch {
     child: Child,
     lines: String,
@@ -41,7 +41,7 @@ impl Batch {
             .spawn()
             .map_err(|error| Error::from_io(program, &error))?;
         if let Some(mut input) = child.stdin.take() {
-            // That it stopped reading is told by how it ends.
+            // Its exit status tells why it stopped reading.
             let _ = input.write_all(lines.as_bytes());
         }
         Ok(Self { child, lines: lines.into() })
@@ -51,7 +51,7 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// A command was refused: what the program said of it, and all commands.
+    /// A command was refused: the program's message, and all commands.
     pub(crate) fn finish(self) -> Result<(), Error> {
         let output = self.child.wait_with_output().map_err(|error| Error::from_io("wait", &error))?;
         if output.status.success() {

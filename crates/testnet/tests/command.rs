@@ -25,10 +25,10 @@ fn testnet(arguments: &[&str]) -> Command {
     command
 }
 
-/// A command whose program is ready; dropping this kills it.
+/// A command with a ready program; dropping this kills it.
 struct Running {
     command: Child,
-    /// What both have open for as long as they live.
+    /// Open in both for their whole lives.
     output: BufReader<ChildStdout>,
 }
 
@@ -46,7 +46,7 @@ impl Running {
         running
     }
 
-    /// Waits until there is output, or nobody who has it open.
+    /// Waits for output, or for the last holder of it to close.
     fn hear(&self, what: &str) {
         let limit = Timespec::try_from(LIMIT).unwrap();
         let mut output = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
@@ -54,7 +54,7 @@ impl Running {
         assert_eq!(heard, Ok(1), "{what}: not within {LIMIT:?}");
     }
 
-    /// Waits until the command has ended, and everything that ran in the network; returns the command's code.
+    /// Waits for the end of the command and of everything in the network; returns the command's code.
     fn end(&mut self, after: &str) -> Option<i32> {
         self.hear(&format!("after {after} the command and what it ran have ended"));
         assert_eq!(self.output.read_to_end(&mut Vec::new()).unwrap(), 0);
@@ -101,12 +101,12 @@ fn helpers_lead_to_the_other_hosts_and_to_the_line() {
 }
 
 #[test]
-fn what_ran_in_the_network_ends_when_the_command_is_killed() {
+fn programs_in_the_network_end_with_a_killed_command() {
     isolated(|| {
         if !possible() {
             return;
         }
-        // A directory with helpers is all that stays.
+        // Only a directory with helpers stays.
         let dir = tempfile::tempdir().unwrap();
         let mut running = Running::start("echo ready; setsid sleep 1000 & exec sleep 1000", dir.path());
         running.command.kill().unwrap();
@@ -115,7 +115,7 @@ fn what_ran_in_the_network_ends_when_the_command_is_killed() {
 }
 
 #[test]
-fn a_signal_that_ends_the_command_leaves_nothing_behind() {
+fn command_ended_by_a_signal_leaves_nothing_behind() {
     isolated(|| {
         if !possible() {
             return;
@@ -132,7 +132,7 @@ fn a_signal_that_ends_the_command_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_cannot_be_run_is_named() {
+fn program_not_found_is_named() {
     isolated(|| {
         if !possible() {
             return;

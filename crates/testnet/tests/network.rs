@@ -1,4 +1,4 @@
-//! Networks are built, carry what hosts send as the emulator was told, and are gone afterwards.
+//! Networks are built, carry packets as emulated, and are gone afterwards.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -15,12 +15,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
 const SHELLS: [Shell; 2] = [Shell::Tun, Shell::Packet];
 
-/// Builds the usual network with an emulated line; `None` says that it did not, and why.
+/// Builds the usual network with an emulated line; `None` without a necessary privilege or program, with a message.
 fn emulated(shell: Shell, params: &LinkParams) -> Option<Network> {
     Network::builder().line(Line::emulated(params).through(shell)).build_or_skip()
 }
 
-/// Waits until nothing is on its way in `direction` and returns what it counted.
+/// Waits until nothing is on its way in `direction` and returns its counters.
 fn settled(direction: &Direction, packets: u64) -> oncewire_testnet::LinkCounters {
     let patience = Instant::now() + LIMIT;
     loop {
@@ -46,7 +46,7 @@ fn seen(direction: &Direction, packets: u64) {
     }
 }
 
-/// A pair of UDP sockets: one in the client that is connected to one in the server.
+/// A pair of UDP sockets: one in the client, connected to one in the server.
 fn datagrams(network: &Network, family: Family) -> (UdpSocket, UdpSocket) {
     let server = network.host("server").enter(|| {
         let socket = UdpSocket::bind(SocketAddr::new(network.host("server").ip(family), 0)).unwrap();
@@ -119,7 +119,7 @@ fn round_trip(client: &UdpSocket, server: &UdpSocket) -> Duration {
 }
 
 #[test]
-fn packets_take_the_time_that_the_rate_gives_them() {
+fn packets_take_the_time_of_the_rate() {
     isolated(|| {
         for shell in SHELLS {
             let params = LinkParams {
@@ -130,13 +130,13 @@ fn packets_take_the_time_that_the_rate_gives_them() {
             let Some(network) = emulated(shell, &params) else { continue };
             for (family, headers) in [(Family::V4, 28), (Family::V6, 48)] {
                 let (client, server) = datagrams(&network, family);
-                // Afterwards all neighbours know each other: a packet that waits for that may be dropped.
+                // Afterwards all neighbours know each other: a packet waiting for address resolution may be dropped.
                 round_trip(&client, &server);
                 let before = network.wan().up.counters();
                 let start = Instant::now();
                 for sent in 1..=100 {
                     assert_eq!(client.send(&[0; 1000]).unwrap(), 1000);
-                    // One after the other, so that the machine's own queues lose none.
+                    // One after the other, so the machine's own queues lose none.
                     seen(&network.wan().up, before.packets + sent);
                 }
                 (0..100).for_each(|_| assert_eq!(server.recv(&mut [0; 2000]).unwrap(), 1000));
@@ -151,7 +151,7 @@ fn packets_take_the_time_that_the_rate_gives_them() {
 }
 
 #[test]
-fn what_the_emulator_loses_is_counted() {
+fn losses_of_the_emulator_are_counted() {
     isolated(|| {
         for shell in SHELLS {
             let params = LinkParams { loss: 0.05, seed: 11, ..LinkParams::default() };
@@ -162,7 +162,7 @@ fn what_the_emulator_loses_is_counted() {
                 for _ in 0..1000 {
                     client.send(&[0; 100]).unwrap();
                     sent += 1;
-                    // One at a time, so that the machine's own queues lose none.
+                    // One at a time, so the machine's own queues lose none.
                     settled(&network.wan().up, sent);
                 }
             }
@@ -260,7 +260,7 @@ fn impossible_networks_are_refused() {
 }
 
 #[test]
-fn programs_end_with_the_network_also_those_that_left_their_parent() {
+fn orphaned_programs_end_with_the_network_too() {
     isolated(|| {
         let Some(network) = Network::builder().build_or_skip() else { return };
         let held = leave_a_program(&network);
@@ -282,7 +282,7 @@ fn a_panic_leaves_nothing() {
     });
 }
 
-/// Leaves a program behind in the client that no longer has a parent; what is returned ends when it does.
+/// Leaves an orphaned program behind in the client; the returned pipe ends with it.
 fn leave_a_program(network: &Network) -> PipeReader {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut command = Command::new("sh");
@@ -292,13 +292,13 @@ fn leave_a_program(network: &Network) -> PipeReader {
     reader
 }
 
-/// Reads to an end that comes only when nobody holds the other end any more.
+/// Reads to the end, after the last holder of the other end has closed it.
 fn assert_ends(mut held: PipeReader) {
     assert_eq!(held.read_to_end(&mut Vec::new()).unwrap(), 0);
 }
 
 #[test]
-fn a_bridged_network_is_one_network_whose_gateways_have_addresses_and_route_nothing() {
+fn bridged_gateways_have_addresses_and_route_nothing() {
     isolated(|| {
         let Some(network) = Network::builder().line(Line::Plain).bridged().build_or_skip() else { return };
         for family in Family::BOTH {

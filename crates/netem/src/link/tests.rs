@@ -65,7 +65,7 @@ fn a_full_queue_drops_by_bytes() {
 }
 
 #[test]
-fn a_packet_above_the_mtu_is_dropped_and_uses_no_rate() {
+fn packet_above_the_mtu_is_dropped_without_use_of_rate() {
     let mut link = link(LinkParams { rate_bits_per_s: Some(1000), ..LinkParams::default() });
     assert_eq!(link.send(Now::ZERO, 1501, 0), Fate::TooBig);
     assert_eq!(link.counters().carried, 0);
@@ -190,7 +190,7 @@ proptest! {
 }
 
 #[test]
-fn changed_settings_hold_for_what_is_sent_afterwards() {
+fn changed_settings_hold_for_later_packets() {
     let mut link = link(LinkParams { delay: 40 * MS, ..LinkParams::default() });
     link.send(Now::ZERO, 1500, 0);
     link.set_params(LinkParams { delay: 50 * MS, loss: 1.0, ..LinkParams::default() }).unwrap();

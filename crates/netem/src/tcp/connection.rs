@@ -21,7 +21,7 @@ pub(crate) struct Connection {
     over: bool,
 }
 
-/// What a call to a connection produced.
+/// The results of a call to a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) packets: Vec<(Side, Kind)>,
@@ -88,12 +88,12 @@ impl Connection {
         self.end(side).sender.room()
     }
 
-    /// Lets no more of what a side writes wait for its window.
+    /// Limits the bytes of a side waiting for its window.
     pub(crate) fn limit_unsent(&mut self, side: Side, bytes: u64) {
         self.end_mut(side).sender.limit_unsent(bytes);
     }
 
-    /// Returns what a system would say of a side's sending half.
+    /// Returns the kernel's view of a side's sending half.
     pub(crate) fn report(&self, side: Side) -> SendingReport {
         self.end(side).sender.report()
     }
@@ -114,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// Takes bytes that an application wrote; returns how many.
+    /// Takes bytes written by an application; returns their number.
     pub(crate) fn handle_written(&mut self, side: Side, bytes: u64) -> u64 {
         self.end_mut(side).sender.handle_written(bytes)
     }
@@ -127,7 +127,7 @@ impl Connection {
     /// Ends both directions because an application reset.
     pub(crate) fn reset(&mut self, side: Side, out: &mut Outbox) {
         if matches!(self.opening, Opening::Syn(_)) {
-            // Nothing was exchanged that an end could follow in order.
+            // Nothing was exchanged in order for an end to follow.
             if side == self.opener {
                 self.abandon(out);
             } else {
@@ -150,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// Takes a packet that arrived at `at`.
+    /// Takes a packet received at `at`.
     pub(crate) fn handle_packet(&mut self, at: Side, kind: Kind, now: Now, out: &mut Outbox) {
         match kind {
             Kind::Syn => self.handle_syn(out),
@@ -185,7 +185,7 @@ impl Connection {
         [opening, answering, near, far].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Handles the due timers.
     pub(crate) fn handle_timeout(&mut self, now: Now, out: &mut Outbox) {
         if let Opening::Syn(attempt) = &mut self.opening
             && attempt.again_at <= now
@@ -214,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// Sends what may be sent, and tells applications what changed; to be called after every other call.
+    /// Sends as much as possible, and tells applications of changes; to be called after every other call.
     pub(crate) fn transmit(&mut self, now: Now, out: &mut Outbox) {
         for side in [Side::Near, Side::Far] {
             if !self.may_send(side) {
@@ -254,7 +254,7 @@ impl Connection {
             }
             out.events.push(Event::Connected(self.id));
         }
-        // A repeated SYN-ACK means that this was lost before.
+        // A repeated SYN-ACK means the loss of this one.
         let ack = self.end_mut(opener).receiver.ack();
         out.packets.push((opener, Kind::Ack(ack)));
     }
@@ -303,7 +303,7 @@ impl Connection {
         }
     }
 
-    /// Gives the connection up and tells every application that has not gone.
+    /// Gives the connection up and tells every remaining application.
     fn fail(&mut self, out: &mut Outbox) {
         for side in [Side::Near, Side::Far] {
             if !std::mem::replace(&mut self.end_mut(side).gone, true) {
@@ -313,7 +313,7 @@ impl Connection {
         self.over = true;
     }
 
-    /// Ends an opening that came to nothing, and tells the other application if it was asked.
+    /// Ends a failed opening, and tells the other application if it was asked.
     fn abandon(&mut self, out: &mut Outbox) {
         if matches!(self.answering, Answering::Asked | Answering::SynAck(_)) {
             out.events.push(Event::Reset { connection: self.id, side: self.opener.other() });

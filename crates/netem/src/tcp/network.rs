@@ -11,16 +11,15 @@ use crate::{Link, LinkCounters, LinkParams, Now, ParamsError};
 
 /// A path of two links with modelled TCP connections across it.
 ///
-/// Every connection shares both links, so that they compete for the rate. The model moves counts, not bytes:
-/// whoever drives it keeps the bytes written on one side and hands over as many as
-/// [`Event::Readable`] says on the other.
+/// All connections share both links, and compete for the rate. The model moves counts, not bytes: its driver keeps
+/// the bytes written on one side, and hands over as many as [`Event::Readable`] says on the other.
 ///
-/// Call with times that never decrease. After every call drain [`poll_event`](Self::poll_event); when
-/// [`poll_timeout`](Self::poll_timeout) has passed call [`handle_timeout`](Self::handle_timeout). Calls that
-/// name a connection which is over do nothing.
+/// Call with times in order. After every call drain [`poll_event`](Self::poll_event); when
+/// [`poll_timeout`](Self::poll_timeout) has passed call [`handle_timeout`](Self::handle_timeout). Calls for a closed
+/// connection do nothing.
 #[derive(Debug)]
 pub struct Network {
-    /// What the near and the far side send on.
+    /// The outgoing links of the near and the far side.
     links: [Link<Packet>; 2],
     connections: BTreeMap<ConnectionId, Entry>,
     timers: BTreeSet<(Now, ConnectionId)>,
@@ -32,9 +31,9 @@ pub struct Network {
 /// One end of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// The end that sends on the first link, `up`.
+    /// The end sending on the first link, `up`.
     Near,
-    /// The end that sends on the second link, `down`.
+    /// The end sending on the second link, `down`.
     Far,
 }
 
@@ -42,15 +41,14 @@ pub enum Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(u64);
 
-/// Whose traffic a connection is, for counting apart what shares a path.
+/// A class of traffic, for separate counts on a shared path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Account(pub u32);
 
-/// What happened, for the applications at both ends.
+/// Events for the applications at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A connection reached the other side, which has to [`accept`](Network::accept) or
-    /// [`refuse`](Network::refuse) it.
+    /// A connection reached the other side; it has to [`accept`](Network::accept) or [`refuse`](Network::refuse) it.
     Incoming(ConnectionId),
     /// The opener's connection is established.
     Connected(ConnectionId),
@@ -60,7 +58,7 @@ pub enum Event {
     Readable {
         /// The connection.
         connection: ConnectionId,
-        /// The side that can read.
+        /// The readable side.
         side: Side,
         /// How many bytes more.
         bytes: u64,
@@ -69,21 +67,21 @@ pub enum Event {
     Writable {
         /// The connection.
         connection: ConnectionId,
-        /// The side that can write.
+        /// The writable side.
         side: Side,
     },
     /// The other side ended its stream; all its bytes were announced before.
     Finished {
         /// The connection.
         connection: ConnectionId,
-        /// The side that sees the end.
+        /// The side at the end of the stream.
         side: Side,
     },
     /// The other side reset, or the path was given up. Nothing follows for this side.
     Reset {
         /// The connection.
         connection: ConnectionId,
-        /// The side that is reset.
+        /// The reset side.
         side: Side,
     },
     /// The connection is over for both sides. Nothing follows.
@@ -103,7 +101,7 @@ pub enum ConnectError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyConnections;
 
-/// What one side put on the path for one account.
+/// The traffic of one side for one account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Payload bytes sent for the first time.
@@ -123,7 +121,7 @@ pub struct Traffic {
 #[derive(Debug)]
 struct Entry {
     connection: Connection,
-    /// The time under which it stands in `timers`; never later than its next timeout.
+    /// Its time in `timers`; never later than its next timeout.
     armed_at: Option<Now>,
 }
 
@@ -132,7 +130,7 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// Settings out of range, or an MTU that does not hold a full segment of the model.
+    /// Settings out of range, or an MTU below a full segment of the model.
     pub fn new(up: LinkParams, down: LinkParams) -> Result<Self, ParamsError> {
         for params in [&up, &down] {
             let least = MSS + HEADER_BYTES;
@@ -190,21 +188,21 @@ impl Network {
         self.connections.get(&id).map_or(0, |entry| entry.connection.room(side))
     }
 
-    /// Lets no more than so many bytes of what a side writes wait for its window, as `TCP_NOTSENT_LOWAT` does; by default
-    /// only the buffer limits them.
+    /// Limits the bytes of a side waiting for its window, as `TCP_NOTSENT_LOWAT` does; by default only the buffer
+    /// limits them.
     pub fn limit_unsent(&mut self, id: ConnectionId, side: Side, bytes: u64, now: Now) {
         self.change(id, now, |connection, _| connection.limit_unsent(side, bytes));
     }
 
-    /// Returns what a system would say of a side's sending half; `None` if the connection is over.
+    /// Returns the kernel's view of a side's sending half; `None` if the connection is over.
     pub fn report(&self, id: ConnectionId, side: Side) -> Option<SendingReport> {
         self.connections.get(&id).map(|entry| entry.connection.report(side))
     }
 
-    /// Queues bytes that a side wrote, at most [`room`](Self::room); returns how many were taken.
+    /// Queues bytes written by a side, at most [`room`](Self::room); returns their number.
     ///
-    /// When it leaves little room, an [`Event::Writable`] follows. Room may have shrunk again by the time that
-    /// event is handled; whoever still finds too little calls this with 0 bytes to be told again.
+    /// When it leaves little room, an [`Event::Writable`] follows. Room may have shrunk again by the time that event
+    /// is handled; a writer still without room calls this with 0 bytes for another event.
     pub fn handle_written(&mut self, id: ConnectionId, side: Side, bytes: u64, now: Now) -> u64 {
         self.change(id, now, |connection, _| connection.handle_written(side, bytes)).unwrap_or(0)
     }
@@ -214,12 +212,12 @@ impl Network {
         self.change(id, now, |connection, _| connection.finish(side));
     }
 
-    /// Resets: the other side learns of it behind what was already sent; nothing more comes for this side.
+    /// Resets: the other side learns of it behind earlier bytes; nothing more comes for this side.
     pub fn reset(&mut self, id: ConnectionId, side: Side, now: Now) {
         self.change(id, now, |connection, out| connection.reset(side, out));
     }
 
-    /// Notes that a side's application took bytes, which opens the window again.
+    /// Notes bytes taken by a side's application; this opens the window again.
     pub fn handle_consumed(&mut self, id: ConnectionId, side: Side, bytes: u64, now: Now) {
         self.change(id, now, |connection, out| connection.handle_consumed(side, bytes, out));
     }
@@ -230,7 +228,7 @@ impl Network {
         [up, down, self.timers.first().map(|(at, _)| *at)].into_iter().flatten().min()
     }
 
-    /// Does all that is due by `now`, each thing at the time it was due.
+    /// Handles all events due by `now`, each at the time it was due.
     pub fn handle_timeout(&mut self, now: Now) {
         while let Some(due) = self.poll_timeout().filter(|due| *due <= now) {
             for side in [Side::Near, Side::Far] {
@@ -245,17 +243,17 @@ impl Network {
         }
     }
 
-    /// Returns what happened, in order.
+    /// Returns the next event, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Returns what a side put on the path for an account.
+    /// Returns the traffic of a side for an account.
     pub fn traffic(&self, account: Account, side: Side) -> Traffic {
         self.traffic.get(&account).map(|sides| *side.pick(sides)).unwrap_or_default()
     }
 
-    /// Returns the counters of the link that a side sends on.
+    /// Returns the counters of a side's outgoing link.
     pub fn link_counters(&self, side: Side) -> LinkCounters {
         side.pick(&self.links).counters()
     }
@@ -290,7 +288,7 @@ impl Network {
         now: Now,
         change: impl FnOnce(&mut Connection, &mut Outbox) -> T,
     ) -> Option<T> {
-        // What was due before comes first, or a late caller would change the order of events.
+        // Earlier events come first, or a late caller would change their order.
         self.handle_timeout(now);
         let entry = self.connections.get_mut(&id)?;
         let mut out = Outbox::default();
@@ -404,7 +402,7 @@ impl fmt::Display for TooManyConnections {
 
 impl std::error::Error for TooManyConnections {}
 
-/// Connections that a network carries at once.
+/// The most connections of a network at once.
 pub const MAX_CONNECTIONS: usize = 16_384;
 
 #[cfg(test)]

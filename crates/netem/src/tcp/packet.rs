@@ -1,4 +1,4 @@
-//! What the model puts on a link in place of real packets.
+//! The packets of the model.
 
 use super::ConnectionId;
 use super::network::Side;
@@ -7,7 +7,7 @@ use super::network::Side;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
     pub(crate) connection: ConnectionId,
-    /// The side that sent it.
+    /// The sending side.
     pub(crate) from: Side,
     pub(crate) kind: Kind,
 }
@@ -16,7 +16,7 @@ pub(crate) struct Packet {
 pub(crate) enum Kind {
     Syn,
     SynAck,
-    /// Answers a connection that is refused or unknown.
+    /// Answers a refused or unknown connection.
     Refused,
     Data(Segment),
     Ack(Ack),
@@ -34,12 +34,12 @@ pub(crate) struct Segment {
     pub(crate) repeated: bool,
 }
 
-/// What a segment carries.
+/// The content of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// So many payload bytes.
     Payload(u32),
-    /// The end of the stream, which takes one place in sequence space as a FIN does.
+    /// The end of the stream; it takes one place in sequence space, as a FIN does.
     End(EndOfStream),
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum EndOfStream {
 pub(crate) struct Ack {
     /// Everything below has arrived.
     pub(crate) next: u64,
-    /// Ranges above `next` that arrived, the latest first; empty ones are unused [RFC 2018].
+    /// Received ranges above `next`, the latest first; empty ones are unused [RFC 2018].
     pub(crate) sacks: [(u64, u64); 3],
     /// The sender may send below this offset.
     pub(crate) right_edge: u64,

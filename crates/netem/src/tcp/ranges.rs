@@ -1,4 +1,4 @@
-//! Sets of byte ranges, for what arrived out of order and what was acknowledged selectively.
+//! Sets of byte ranges, for reordered bytes and selective acknowledgements.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    /// Adds `start..end` and calls `fresh` for each part that was not in the set, in order.
+    /// Adds `start..end` and calls `fresh` for each new part, in order.
     pub(crate) fn insert(&mut self, start: u64, end: u64, mut fresh: impl FnMut(u64, u64)) {
         if start >= end {
             return;
@@ -41,13 +41,13 @@ impl RangeSet {
         self.ranges.insert(new_start, new_end);
     }
 
-    /// Returns the range that holds `offset`.
+    /// Returns the range around `offset`.
     pub(crate) fn containing(&self, offset: u64) -> Option<(u64, u64)> {
         let (&start, &end) = self.ranges.range(..=offset).next_back()?;
         (offset < end).then_some((start, end))
     }
 
-    /// Removes what lies below `offset`.
+    /// Removes everything below `offset`.
     pub(crate) fn remove_below(&mut self, offset: u64) {
         while let Some(first) = self.ranges.first_entry() {
             if *first.key() >= offset {

@@ -20,7 +20,7 @@ pub(crate) struct RateMeter {
     first_sent_at: Now,
     /// Samples count as limited by the application until more than this many segments are delivered.
     app_limited_until: Option<u64>,
-    /// The latest rate that says something of the path.
+    /// The latest meaningful rate of the path.
     latest: f64,
 }
 
@@ -30,7 +30,7 @@ impl RateMeter {
         self.delivered
     }
 
-    /// Returns what to remember with a segment that is sent now.
+    /// Returns the snapshot for a segment sent now.
     pub(crate) fn snapshot(&mut self, idle: bool, now: Now) -> Snapshot {
         if idle {
             self.first_sent_at = now;
@@ -44,12 +44,12 @@ impl RateMeter {
         }
     }
 
-    /// Notes that the sender ran out of data with room in its window.
+    /// Notes a sender out of data, with room in its window.
     pub(crate) fn handle_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = Some(self.delivered + in_flight);
     }
 
-    /// Counts newly delivered segments, of which the latest sent had `snapshot` and was sent at `sent_at`.
+    /// Counts newly delivered segments. The latest sent one had `snapshot`, and was sent at `sent_at`.
     pub(crate) fn handle_delivered(
         &mut self,
         segments: u64,
@@ -74,8 +74,8 @@ impl RateMeter {
         Some(RateSample { segments_per_s, app_limited: snapshot.app_limited })
     }
 
-    /// Returns the latest rate at which the path, not the application, was the limit, or a higher one: segments a second, 0
-    /// before the first.
+    /// Returns the latest rate with the path, not the application, as the limit, or a higher one: segments a second,
+    /// 0 before the first.
     pub(crate) fn latest(&self) -> f64 {
         self.latest
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flight_of_ten_in_fifty_ms_is_200_a_second() {
+    fn flight_of_ten_in_fifty_ms_is_200_a_second() {
         let mut meter = RateMeter::default();
         let snapshot = meter.snapshot(true, Now::ZERO);
         let sample = meter.handle_delivered(10, snapshot, Now::ZERO, Duration::from_millis(50)).unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_marked_until_more_than_the_limited_flight_is_delivered() {
+    fn samples_are_marked_until_the_limited_flight_is_delivered() {
         let mut meter = RateMeter::default();
         meter.handle_app_limited(2);
         let at = Duration::from_millis(10);

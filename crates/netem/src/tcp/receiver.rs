@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::packet::{Ack, Content, EndOfStream, Segment};
 use super::ranges::RangeSet;
 
-/// Puts segments in order, and says what may be sent.
+/// Reassembly of segments, and the acknowledgements for them.
 ///
 /// Every segment is acknowledged at once (no delayed acknowledgements).
 #[derive(Debug)]
@@ -13,23 +13,23 @@ pub(crate) struct Receiver {
     /// Everything below has arrived.
     next: u64,
     beyond: RangeSet,
-    /// Where the latest ranges beyond began, the latest first: what to report.
+    /// The starts of the latest ranges beyond, the latest first: for selective acknowledgements.
     recent: VecDeque<u64>,
     finish_at: Option<u64>,
     reset_at: Option<u64>,
-    /// The end that was handed out.
+    /// The end, as handed out.
     told: Option<EndOfStream>,
     consumed: u64,
     /// The right edge last told to the sender.
     advertised: u64,
-    /// Whether the application is gone, so that bytes are thrown away.
+    /// Whether bytes are thrown away, for lack of an application.
     discards: bool,
 }
 
-/// What a segment made available.
+/// The new data of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrived {
-    /// Bytes that the application can read now.
+    /// Bytes readable for the application.
     pub(crate) readable: u64,
     /// The end of the stream, once, when everything before it has arrived. A reset may still follow a finish.
     pub(crate) end: Option<EndOfStream>,
@@ -70,7 +70,7 @@ impl Receiver {
         self.arrived_since(before)
     }
 
-    /// Returns the acknowledgement of all that arrived.
+    /// Returns the acknowledgement of everything received.
     pub(crate) fn ack(&mut self) -> Ack {
         let mut ack = Ack { next: self.next, right_edge: self.right_edge(), ..Ack::default() };
         self.advertised = ack.right_edge;
@@ -88,13 +88,13 @@ impl Receiver {
         ack
     }
 
-    /// Frees buffer that the application has taken; returns whether the sender should hear of it now.
+    /// Frees buffer space of consumed bytes; returns whether the sender should hear of it now.
     pub(crate) fn handle_consumed(&mut self, bytes: u64) -> bool {
         self.consumed = (self.consumed + bytes).min(self.next);
         self.right_edge() >= self.advertised + RECEIVE_WINDOW / 4
     }
 
-    /// Throws away what arrives from now on, because the application is gone.
+    /// Throws away everything received from now on, because the application is gone.
     pub(crate) fn discard(&mut self) {
         self.discards = true;
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_readable_in_order_whatever_order_they_arrive_in() {
+    fn bytes_are_readable_in_order_for_any_order_of_arrival() {
         let mut receiver = Receiver::new();
         assert_eq!(receiver.handle_segment(&data(100, 100)), readable(0));
         assert_eq!(receiver.ack().sacks[0], (100, 200));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_may_follow_the_finish_and_nothing_follows_a_reset() {
+    fn reset_may_follow_the_finish_and_nothing_follows_it() {
         let mut receiver = Receiver::new();
         let of = |end| Arrived { readable: 0, end: Some(end) };
         assert_eq!(receiver.handle_segment(&end(0, EndOfStream::Finished)), of(EndOfStream::Finished));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_closes_on_a_reader_that_stops_and_opens_when_it_reads() {
+    fn window_closes_on_a_stalled_reader_and_opens_on_reading() {
         let mut receiver = Receiver::new();
         receiver.handle_segment(&data(0, RECEIVE_WINDOW as u32));
         assert_eq!(receiver.ack().right_edge, RECEIVE_WINDOW);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_is_gone_closes_no_window() {
+    fn departed_application_closes_no_window() {
         let mut receiver = Receiver::new();
         receiver.discard();
         assert_eq!(receiver.handle_segment(&data(0, 5000)), readable(0));

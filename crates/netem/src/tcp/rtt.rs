@@ -12,7 +12,7 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    /// Takes a sample of a segment that was sent once (Karn's rule is the caller's).
+    /// Takes a sample of a segment sent only once (Karn's rule is the caller's).
     pub(crate) fn sample(&mut self, rtt: Duration) {
         self.latest = rtt;
         self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));

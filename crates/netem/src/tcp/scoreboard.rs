@@ -1,4 +1,4 @@
-//! What a sender knows of its segments on the way.
+//! A sender's record of its segments on the way.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::Now;
 
 /// Every segment from the first unacknowledged to the last sent.
 ///
-/// Losses are found by order of transmission, as RACK and QUIC do [RFC 8985, RFC 9002 §6.1]: a transmission is
-/// lost if one sent three or more later was delivered, or if any later one was and a reordering window has
-/// passed. That finds lost retransmissions too, which counting duplicate acknowledgements does not.
+/// Losses are found by order of transmission, as RACK and QUIC do [RFC 8985, RFC 9002 §6.1]: a transmission is lost
+/// if one sent three or more later was delivered, or if any later one was and a reordering window has passed. This
+/// finds lost retransmissions, too; counting duplicate acknowledgements does not.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
     sent: VecDeque<Sent>,
     /// (transmission, start of the segment), oldest first; entries of delivered segments are dropped lazily.
     transmissions: VecDeque<(u64, u64)>,
     sacked: RangeSet,
-    /// Starts of segments that are lost and not yet sent again.
+    /// Starts of lost segments, not yet sent again.
     lost: BTreeSet<u64>,
     next_transmission: u64,
     /// One above the latest transmission known to have been delivered.
@@ -46,14 +46,14 @@ enum State {
     Lost,
 }
 
-/// What one acknowledgement reported for the first time.
+/// The news of one acknowledgement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Newly {
     /// Segments delivered.
     pub(crate) segments: u64,
-    /// Round trip of the latest of them that was sent once.
+    /// Round trip of the latest of them sent only once.
     pub(crate) rtt: Option<Duration>,
-    /// The snapshot of the latest transmission among them, for a rate sample, and when that was sent.
+    /// The snapshot of the latest transmission among them, for a rate sample, and its time.
     pub(crate) latest: Option<(Snapshot, Now)>,
     latest_transmission: u64,
 }
@@ -95,7 +95,7 @@ impl Scoreboard {
         self.resend(index, snapshot, now)
     }
 
-    /// Takes the last segment that is not delivered to be sent again as a probe.
+    /// Takes the last undelivered segment to be sent again as a probe.
     pub(crate) fn resend_last(&mut self, snapshot: Snapshot, now: Now) -> Option<Segment> {
         let index = self.sent.iter().rposition(|sent| sent.state != State::Delivered)?;
         let sent = self.sent.get(index)?;
@@ -132,7 +132,7 @@ impl Scoreboard {
         newly
     }
 
-    /// Marks what must be lost by now; returns how many segments were, and when to look again.
+    /// Marks segments lost by now; returns their number, and the time of the next check.
     pub(crate) fn detect_losses(&mut self, window: Duration, now: Now) -> (u64, Option<Now>) {
         let mut losses = 0;
         while let Some(&(transmission, start)) = self.transmissions.front() {
@@ -159,7 +159,7 @@ impl Scoreboard {
         (losses, None)
     }
 
-    /// Marks all that is not delivered as lost, after a timeout.
+    /// Marks all undelivered segments as lost, after a timeout.
     pub(crate) fn lose_all(&mut self) {
         for sent in self.sent.iter_mut().filter(|s| s.state == State::InFlight) {
             sent.state = State::Lost;
@@ -213,7 +213,7 @@ fn deliver(sent: &mut Sent, in_flight: &mut u64, lost: &mut BTreeSet<u64>, newly
     }
 }
 
-/// Transmissions that must be delivered after one before it counts as lost at once [RFC 5681's three].
+/// Later transmissions delivered before an earlier one counts as lost at once [RFC 5681's three].
 const REORDERING_SEGMENTS: u64 = 3;
 
 #[cfg(test)]
@@ -256,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_older_than_the_window_is_lost_without_three_deliveries() {
+    fn gap_beyond_the_window_is_lost_without_three_deliveries() {
         let mut board = board(3);
         board.handle_ack(&sack(100, 200, 300), 50 * MS);
         assert_eq!(board.detect_losses(60 * MS, 61 * MS), (1, None));
     }
 
     #[test]
-    fn a_lost_retransmission_is_found_by_what_was_sent_after_it() {
+    fn lost_retransmission_is_found_by_later_segments() {
         let mut board = board(6);
         board.handle_ack(&sack(100, 200, 600), 50 * MS);
         assert_eq!(board.detect_losses(MS * 90, 50 * MS).0, 1);

@@ -10,18 +10,18 @@ use super::rtt::Rtt;
 use super::scoreboard::{Newly, Scoreboard};
 use crate::Now;
 
-/// What a system says of the sending half of a connection, as Linux does by TCP_INFO.
+/// The kernel's view of the sending half of a connection, as in Linux's TCP_INFO.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SendingReport {
     /// The congestion window, in segments.
     pub window: u64,
-    /// The window at which slow start ends, in segments; `None` if nothing has set one.
+    /// The window in segments at the end of slow start; `None` if nothing has set one.
     pub slow_start_threshold: Option<u64>,
-    /// The latest rate of delivery that the application did not limit, in segments a second.
+    /// The latest delivery rate not limited by the application, in segments a second.
     pub segments_per_s: f64,
     /// The shortest round trip so far.
     pub least_rtt: Option<Duration>,
-    /// Bytes that were written and are not acknowledged.
+    /// Written but unacknowledged bytes.
     pub outstanding: u64,
 }
 
@@ -32,18 +32,18 @@ pub(crate) struct Sender {
     board: Scoreboard,
     rtt: Rtt,
     meter: RateMeter,
-    /// Bytes that the application has written.
+    /// Bytes written by the application.
     written: u64,
     /// Places in sequence space behind the bytes.
     finish_at: Option<u64>,
     reset_at: Option<u64>,
     unacknowledged: u64,
-    /// The first place that was never sent.
+    /// The first place never sent.
     next: u64,
     right_edge: u64,
     repair: Repair,
     alarm: Option<Alarm>,
-    /// When a segment that lags behind later ones counts as lost.
+    /// The time at which a segment behind later ones counts as lost.
     overdue_at: Option<Now>,
     /// When pacing allows the next segment, and whether one waits for it.
     pace_at: Now,
@@ -53,15 +53,15 @@ pub(crate) struct Sender {
     /// Whether a probe was sent since the last delivery.
     probed: bool,
     timeouts: u32,
-    /// How often the timeout was doubled since a round trip was last measured [RFC 6298 §5.5 to 5.7]: with a timeout that is too
-    /// short every segment is sent twice, and none of them says how long one takes.
+    /// Doublings of the timeout since the last measured round trip [RFC 6298 §5.5 to 5.7]: with too short a timeout
+    /// every segment is sent twice, so no round trip can be measured.
     backed_off: u32,
     /// Probes sent since the receiver last opened its window.
     window_probes: u32,
     next_round: u64,
     window_limited: bool,
     last_sent_at: Option<Now>,
-    /// Bytes that may wait for the window, beside what is under way.
+    /// The most bytes waiting for the window, beside those under way.
     most_unsent: u64,
     /// Whether the application was told of too little room to wait for more.
     starved: bool,
@@ -155,14 +155,14 @@ impl Sender {
         taken
     }
 
-    /// Tells once that there is room again after there was little.
+    /// Tells once of new room after there was little.
     pub(crate) fn take_writable(&mut self) -> bool {
         let writable = self.starved && self.is_writable();
         self.starved &= !writable;
         writable
     }
 
-    /// Whether there is so much room that it pays to wake a writer for it: Linux's thresholds.
+    /// Whether there is enough room to wake a writer for it: Linux's thresholds.
     fn is_writable(&self) -> bool {
         self.room() >= (self.buffer() / 4).min(self.most_unsent / 2)
     }
@@ -171,14 +171,14 @@ impl Sender {
         self.written.saturating_sub(self.next)
     }
 
-    /// Ends the stream behind what was written.
+    /// Ends the stream behind the written bytes.
     pub(crate) fn finish(&mut self) {
         if self.finish_at.is_none() && self.reset_at.is_none() {
             self.finish_at = Some(self.written);
         }
     }
 
-    /// Ends the stream behind what was sent; what was not is dropped.
+    /// Ends the stream behind the sent bytes; unsent ones are dropped.
     pub(crate) fn reset(&mut self) {
         if self.reset_at.is_some() {
             return;
@@ -190,7 +190,7 @@ impl Sender {
         self.reset_at = Some(self.next.max(self.written));
     }
 
-    /// Returns what a system would say of the sending half.
+    /// Returns the kernel's view of the sending half.
     pub(crate) fn report(&self) -> SendingReport {
         SendingReport {
             window: self.policy.window(),
@@ -220,7 +220,7 @@ impl Sender {
         self.timeouts > MAX_TIMEOUTS
     }
 
-    /// Returns the next packet that may be sent now.
+    /// Returns the next packet to send now.
     pub(crate) fn poll_transmit(&mut self, now: Now) -> Option<Kind> {
         self.pace_waits = false;
         if self.dead {
@@ -293,7 +293,7 @@ impl Sender {
         [self.alarm.map(|alarm| alarm.at), self.overdue_at, pace].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Handles the due timers.
     pub(crate) fn handle_timeout(&mut self, now: Now) {
         if self.overdue_at.is_some_and(|at| at <= now) {
             self.find_losses(now);
@@ -323,7 +323,7 @@ impl Sender {
         self.arm(now);
     }
 
-    /// Checks congestion window and pacing; notes what held the sender back.
+    /// Checks congestion window and pacing; notes the limit in effect.
     fn may_send(&mut self, now: Now) -> bool {
         let content = self.peek_content();
         if !self.board.has_lost() && matches!(content, Some(Content::End(_))) {
@@ -346,7 +346,7 @@ impl Sender {
         !self.pace_waits
     }
 
-    /// What comes next in sequence space, if the receiver has room for it.
+    /// The next content in sequence space, if the receiver has room for it.
     fn peek_content(&self) -> Option<Content> {
         if self.next < self.written {
             let allowed = self.written.min(self.right_edge).checked_sub(self.next)?;
@@ -449,7 +449,7 @@ fn backed_off(timeout: Duration, times: u32) -> Duration {
 /// Bounds of the send buffer in bytes, unacknowledged data included.
 const MIN_SEND_BUFFER: u64 = 128 << 10;
 const MAX_SEND_BUFFER: u64 = 4 << 20;
-/// Timeouts in a row after which the connection is given up; with the back-off that takes minutes.
+/// Timeouts in a row after which the connection is given up; with the back-off this takes minutes.
 const MAX_TIMEOUTS: u32 = 10;
 const MIN_TAIL_PROBE: Duration = Duration::from_millis(10);
 const MAX_RTO: Duration = Duration::from_secs(120);
@@ -461,11 +461,11 @@ mod tests {
     use super::*;
     use crate::tcp::receiver::RECEIVE_WINDOW;
 
-    /// What is sent arrives in order, and is acknowledged so long after it was sent.
+    /// All segments arrive in order, and are acknowledged after this time.
     const ROUND_TRIP: Duration = Duration::from_secs(3);
 
     #[test]
-    fn a_timeout_that_is_too_short_is_kept_doubled_until_a_round_trip_was_measured() {
+    fn short_timeout_stays_doubled_until_a_measured_round_trip() {
         let mut sender = Sender::new(Policy::Cubic);
         sender.handle_handshake(Duration::from_millis(100));
         sender.written = 100 * u64::from(MSS);

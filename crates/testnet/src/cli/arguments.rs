@@ -31,29 +31,29 @@ pub(crate) struct Arguments {
     /// Servers at each hub.
     #[arg(long, default_value_t = 1)]
     pub(super) servers: u8,
-    /// What the line is made of.
+    /// The kind of line.
     #[arg(long, value_enum, default_value = "emulator")]
     pub(super) medium: Medium,
-    /// Decides which packets are lost, delayed, reordered and duplicated.
+    /// Seed of all decisions on loss, delay, reordering and duplication.
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
     /// Congestion control of clients and servers; the system's default otherwise.
     #[arg(long)]
     pub(super) congestion: Option<String>,
-    /// Where to run the command.
+    /// The host to run the command in.
     #[arg(long, default_value = "client")]
     pub(super) host: String,
-    /// What to run instead of a shell.
+    /// A command to run instead of a shell.
     #[arg(last = true)]
     pub(super) program: Vec<OsString>,
     #[command(subcommand)]
     pub(super) command: Option<Command>,
 }
 
-/// What the helpers on the shell's PATH call.
+/// The commands of the helpers on the shell's PATH.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Shows or changes the lines of a network that runs; `@wan` calls it.
+    /// Shows or changes the lines of a running network; `@wan` calls it.
     Wan {
         /// The socket of the network.
         #[arg(long)]
@@ -64,13 +64,13 @@ pub(super) enum Command {
     },
 }
 
-/// What a line does to packets.
+/// The effect of a line on packets.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Settings {
     /// Rate each way, such as 20mbit.
     #[arg(long, value_parser = units::rate)]
     rate: Option<u64>,
-    /// Delay one way, such as 50ms: the round trip is twice that.
+    /// Delay one way, such as 50ms: half the round trip.
     #[arg(long, value_parser = units::time)]
     delay: Option<Duration>,
     /// Largest deviation from the delay.
@@ -82,13 +82,13 @@ pub(super) struct Settings {
     /// Losses in bursts: the probabilities to turn bad and good again, such as 0.5%,30%.
     #[arg(long, value_parser = units::gilbert)]
     gilbert: Option<Gilbert>,
-    /// Share of packets that overtake others.
+    /// Share of reordered packets.
     #[arg(long, value_parser = units::probability)]
     reorder: Option<f64>,
-    /// Share of packets that arrive twice.
+    /// Share of duplicated packets.
     #[arg(long, value_parser = units::probability)]
     duplicate: Option<f64>,
-    /// What may wait for the rate, such as 100ms or 64kB.
+    /// Limit of the queue before the rate, such as 100ms or 64kB.
     #[arg(long, value_parser = units::queue)]
     queue: Option<Queue>,
     /// Largest packet.
@@ -96,10 +96,10 @@ pub(super) struct Settings {
     mtu: Option<u32>,
 }
 
-/// What the line is made of.
+/// The kind of line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Medium {
-    /// The emulator, on TUN where there is one.
+    /// The emulator, on TUN if the machine has it.
     Emulator,
     /// The emulator on TUN.
     Tun,
@@ -112,7 +112,7 @@ pub(super) enum Medium {
 }
 
 impl Settings {
-    /// Returns `params` with what was given in place of what was.
+    /// Returns `params` with the given values in place.
     pub(super) fn applied_to(&self, params: LinkParams) -> LinkParams {
         LinkParams {
             rate_bits_per_s: self.rate.or(params.rate_bits_per_s),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_a_line_would_not_obey_are_refused() {
+    fn settings_beyond_a_line_are_refused() {
         assert!(parsed("testnet --medium plain --loss 1%").line().is_err());
         assert!(parsed("testnet --medium bucket --rate 1mbit --delay 1ms").line().is_err());
         assert!(parsed("testnet --medium bucket").line().is_err());

@@ -1,4 +1,4 @@
-//! Shows and changes the lines of a network that runs: one request a connection, on a socket in a directory.
+//! Control of a running network's lines, through a socket in a directory.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +16,7 @@ pub(super) fn serve(listener: &UnixListener, network: &Network) {
         let mut reader = BufReader::new(&stream).take(LONGEST);
         if reader.read_line(&mut request).is_ok() {
             let answer = answer(network, request.trim()).unwrap_or_else(|error| format!("error: {error}\n"));
-            // Whoever asked may have gone.
+            // The client may have gone.
             let _ = (&stream).write_all(answer.as_bytes());
         }
     }
@@ -94,7 +94,7 @@ fn shown(name: &str, line: &Wan) -> String {
     text
 }
 
-/// Writes rate, delay and loss, and what else is not as it is by default.
+/// Writes rate, delay, loss, and other settings unless they have their default.
 fn settings(params: &LinkParams) -> String {
     let usual = LinkParams::default();
     let mut text = params.rate_bits_per_s.map_or("no limit".into(), rate);
@@ -128,12 +128,12 @@ fn rate(bits_per_s: u64) -> String {
     }
 }
 
-/// Writes a share in per cent, without the digits that only binary fractions have.
+/// Writes a share in per cent, without digits from binary rounding.
 fn percent(share: f64) -> String {
     format!("{} %", (share * 1e12).round() / 1e10)
 }
 
-/// The longest request that is read.
+/// The longest accepted request.
 const LONGEST: u64 = 1000;
 
 #[cfg(test)]

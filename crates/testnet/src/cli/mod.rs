@@ -20,7 +20,7 @@ pub(crate) use arguments::Arguments;
 use arguments::Command;
 use signals::Signals;
 
-/// Does what the command line says.
+/// Executes the command line.
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
     if let Some(Command::Wan { control, request }) = &arguments.command {
         print!("{}", control::ask(control, request)?);
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
 /// Runs the program or the shell, with the helpers on its PATH.
 fn inhabit(network: Network, arguments: &Arguments) -> io::Result<ExitCode> {
     let signals = Signals::listen()?;
-    // The only thing here that has a name: signals are heard by now, and it is removed before we end.
+    // The only thing here with a name: signals are heard by now, and it is removed before we end.
     let dir = tempfile::Builder::new().prefix("oncewire-testnet-").tempdir()?;
     let control = dir.path().join("control");
     write_helpers(&network, dir.path(), &control)?;
@@ -78,11 +78,11 @@ fn inhabit(network: Network, arguments: &Arguments) -> io::Result<ExitCode> {
         io::Error::new(error.kind(), format!("cannot run {program} in {}: {error}", arguments.host))
     })?;
     let (ended, status) = oneshot::channel();
-    // Whoever a signal ends does not wait for it.
+    // After a signal nobody waits for it.
     std::thread::spawn(move || ended.send(process.wait()));
     let status = match signals.unless_ended(status) {
         Ok(status) => status.map_err(io::Error::other)??,
-        // As a shell has it. What still runs in the network ends with this process.
+        // As a shell has it. Programs still running in the network end with this process.
         Err(signal) => return Ok(ExitCode::from(128 + signal)),
     };
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
@@ -105,7 +105,7 @@ fn write_helpers(network: &Network, dir: &Path, control: &Path) -> io::Result<()
     helper("wan", &format!("exec '{program}' wan --control '{control}' -- \"$@\""))
 }
 
-/// Says who is there, and how to get to them.
+/// Lists the hosts, and the commands to reach them.
 fn introduce(network: &Network) {
     println!("{} hosts in {:.0?}:", network.hosts().len(), network.time_to_build());
     for host in network.hosts().iter().filter(|host| host.site().is_some()) {

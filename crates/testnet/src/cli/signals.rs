@@ -1,4 +1,4 @@
-//! The signals that end the command.
+//! Signals to end the command.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on; what comes before somebody waits is kept.
+    /// Listens from now on; earlier signals are kept until somebody waits.
     pub(super) fn listen() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();

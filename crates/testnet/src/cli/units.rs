@@ -60,7 +60,7 @@ pub(super) fn gilbert(text: &str) -> Result<Gilbert, String> {
     Ok(Gilbert { p13: probability(bad)?, p31: probability(good)? })
 }
 
-/// Parts a number, which is not negative, from its unit.
+/// Separates a non-negative number from its unit.
 fn split(text: &str) -> Result<(f64, &str), String> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unit_or_a_wrong_one_is_refused() {
+    fn missing_and_wrong_units_are_refused() {
         assert!(rate("20MB").unwrap_err().contains("no unit of rate"));
         assert!(time("50").unwrap_err().contains("needs a unit"));
         assert!(time("-1s").unwrap_err().contains("number"));

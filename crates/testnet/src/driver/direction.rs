@@ -54,9 +54,9 @@ impl Direction {
         Ok(Self { state, end, thread: Some(thread) })
     }
 
-    /// Sets what happens to packets from now on; the seed stays, so that decisions go on.
+    /// Sets the properties for later packets; the seed stays, so decisions go on.
     ///
-    /// A direction that is cut stays so, and has the new settings once it is restored.
+    /// A direction remains cut, and has the new settings once it is restored.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Direction {
         state.apply()
     }
 
-    /// Loses everything that is sent from now on, counted as lost. What is on its way still arrives.
+    /// Loses every later packet, counted as lost. Packets on their way still arrive.
     pub fn cut(&self) {
         self.turn(true);
     }
@@ -88,14 +88,14 @@ impl Direction {
         self.state.lock().cut
     }
 
-    /// Returns what the emulator counted since the line was made; bytes are those of IP packets.
+    /// Returns the emulator's counters since the line's creation; bytes are those of IP packets.
     pub fn counters(&self) -> LinkCounters {
         self.state.lock().link.counters()
     }
 
     /// Returns how many packets the far interface refused after the emulator had delivered them.
     ///
-    /// Any but 0 means that the machine lost packets by itself, for instance because the interface was down.
+    /// Any but 0 means packets lost by the machine itself, for instance because the interface was down.
     pub fn refused(&self) -> u64 {
         self.state.lock().refused
     }
@@ -200,8 +200,8 @@ fn hurry() {
         .status();
 }
 
-/// Most packets read before what is due is emitted.
+/// Most packets read before due ones are emitted.
 const BURST: usize = 64;
 
-/// The largest packet or frame, with what precedes it.
+/// The largest packet or frame, with its prefix.
 const LARGEST: usize = 65_536 + 64;

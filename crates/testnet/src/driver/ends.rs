@@ -1,4 +1,4 @@
-//! Where packets go into the emulator and come out.
+//! The emulator's descriptors for incoming and outgoing packets.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use oncewire_packet::{Icmpv6, Ip, Ipv6, icmpv6_kind, protocol};
 use rustix::net::sockopt;
 
-/// Two descriptors, of which what is read from one is written to the other as it is.
+/// Two descriptors; the bytes read from one are written to the other unchanged.
 #[derive(Clone, Debug)]
 pub(crate) struct Ends {
     pub(crate) from: Arc<OwnedFd>,
@@ -15,7 +15,7 @@ pub(crate) struct Ends {
     pub(crate) layout: Layout,
 }
 
-/// What precedes the IP packet in what is read.
+/// The prefix of the IP packet in each read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Nothing.
@@ -32,7 +32,7 @@ impl Ends {
 }
 
 impl Layout {
-    /// Returns the length of the IP packet in `bytes`, which is what the emulator counts.
+    /// Returns the length of the IP packet in `bytes`, as counted by the emulator.
     pub(crate) fn ip_len(self, bytes: &[u8]) -> u32 {
         let before = match self {
             Self::Bare => 0,
@@ -43,8 +43,8 @@ impl Layout {
 
     /// Whether `bytes` go to a group of hosts, or are how neighbours find each other [RFC 826, RFC 4861].
     ///
-    /// A line does not emulate those: they are let through at once and not counted, so that settings and counters
-    /// are about what hosts send to hosts.
+    /// A line does not emulate those: they pass at once and uncounted, so settings and counters are about the packets
+    /// between hosts.
     pub(crate) fn is_housekeeping(self, bytes: &[u8]) -> bool {
         match self {
             Self::Bare => Ip::read_cut(bytes).ok().is_none_or(|packet| packet.destination().is_multicast()),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_to_a_group_is_told_from_what_goes_to_a_host() {
+    fn multicast_is_told_from_unicast() {
         let echo = icmpv6_kind::ECHO_REQUEST;
         assert!(!Layout::Bare.is_housekeeping(&v4([198, 18, 1, 2])));
         assert!(Layout::Bare.is_housekeeping(&v4([224, 0, 0, 22])));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_is_that_of_the_ip_packet() {
+    fn length_counts_the_ip_packet() {
         assert_eq!(Layout::Bare.ip_len(&[0; 1500]), 1500);
         assert_eq!(Layout::Framed.ip_len(&[0; 1524]), 1500);
         assert_eq!(Layout::Framed.ip_len(&[0; 3]), 0);

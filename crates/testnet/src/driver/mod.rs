@@ -1,8 +1,8 @@
-//! Drives the emulator: a thread for each direction of a line, between two descriptors that carry packets.
+//! The emulator's driver: a thread for each direction of a line.
 //!
-//! Each thread waits in `ppoll`, whose timeout is in nanoseconds, for the next packet to come or to be due; reads
-//! at most [`BURST`] packets, so that a flood does not keep back what is due; then emits what is due. It asks for
-//! the least timer slack and for SCHED_FIFO, without which a loaded machine makes packets late by milliseconds.
+//! Each thread waits in `ppoll`, with its timeout in nanoseconds, for the next packet to come or to be due; reads at
+//! most [`BURST`] packets, so a flood does not delay due ones; then emits the due ones. It asks for the least timer
+//! slack and for SCHED_FIFO. Without them a loaded machine makes packets late by milliseconds.
 
 mod direction;
 mod ends;
@@ -13,7 +13,7 @@ use oncewire_netem::{LinkParams, ParamsError};
 
 pub(crate) use ends::{Ends, Layout, packet_ends, tun_end};
 
-/// An emulated line, whose settings can be changed while it runs.
+/// An emulated line, with settings to be changed at any time.
 #[derive(Debug)]
 pub struct Wan {
     /// From the site to the core.
@@ -23,9 +23,9 @@ pub struct Wan {
 }
 
 impl Wan {
-    /// Sets both directions for what is sent from now on; each keeps its seed.
+    /// Sets both directions for later packets; each keeps its seed.
     ///
-    /// A line that is cut stays so, and has the new settings once it is restored.
+    /// A line remains cut, and has the new settings once it is restored.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl Wan {
         self.down.set(params)
     }
 
-    /// Loses everything that is sent from now on, both ways. What is on its way still arrives.
+    /// Loses every later packet, both ways. Packets on their way still arrive.
     pub fn cut(&self) {
         self.up.cut();
         self.down.cut();

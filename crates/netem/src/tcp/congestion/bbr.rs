@@ -1,4 +1,4 @@
-//! A model of BBR, version 1 [Cardwell et al., BBR: Congestion-Based Congestion Control, 2016].
+//! A model of BBR, version 1 [Cardwell et al., 2016].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Bbr {
         self.rates.max()
     }
 
-    /// Segments that fill the path without a queue, times `gain`.
+    /// Segments to fill the path without a queue, times `gain`.
     fn bandwidth_delay(&self, gain: f64) -> Option<f64> {
         Some(self.rate()? * self.min_rtt?.as_secs_f64() * gain)
     }
@@ -139,7 +139,7 @@ impl Bbr {
         let gain = CYCLE.get(step).copied().unwrap_or(1.0);
         let full_round = sample.now.saturating_sub(since) > self.min_rtt.unwrap_or_default();
         let done = if gain > 1.0 {
-            // Probe until the extra data is on the way, or losses show that it does not fit.
+            // Probe until the extra data is on the way, or losses show that the path is full.
             let probed = self.bandwidth_delay(gain).is_none_or(|most| sample.in_flight as f64 >= most);
             full_round && (probed || sample.in_recovery)
         } else if gain < 1.0 {
@@ -172,9 +172,9 @@ impl Bbr {
         let round_s = sample.smoothed_rtt.unwrap_or_default().as_secs_f64().max(1e-3);
         let now = self.pacing_segments_per_s.unwrap_or(HIGH_GAIN * INITIAL_WINDOW / round_s);
         let wanted = self.rate().unwrap_or_default() * self.gains().0;
-        // Until the pipe was full once, a small rate only says that the application had little to send.
+        // Until the pipe was full once, a small rate only shows an application with little to send.
         let next = if self.filled_pipe() { wanted } else { now.max(wanted) };
-        // Never so slow that a wrong estimate could stop the stream from correcting it.
+        // Never so slow that a wrong estimate keeps the stream from correcting it.
         self.pacing_segments_per_s = Some(next.max(1.0));
     }
 }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn startup_ends_when_the_rate_stops_growing_and_drains_the_queue() {
+    fn startup_ends_at_a_stable_rate_and_drains_the_queue() {
         let mut bbr = Bbr::new();
         round(&mut bbr, 100, 1000.0, 100);
         round(&mut bbr, 200, 2000.0, 200);

@@ -8,8 +8,8 @@ use crate::Now;
 
 /// CUBIC with its Reno-friendly region and fast convergence.
 ///
-/// Modelled: slow start from 10 segments, multiplicative decrease to 0.7, cubic growth, restart after idle
-/// [RFC 2861], HyStart++ in the first slow start. Not modelled: proportional rate reduction, undoing a reduction that proves spurious.
+/// Modelled: slow start from 10 segments, multiplicative decrease to 0.7, cubic growth, restart after idle [RFC
+/// 2861], HyStart++ in the first slow start. Not modelled: proportional rate reduction, undoing spurious reductions.
 #[derive(Clone, Debug)]
 pub struct Cubic {
     window: f64,
@@ -29,7 +29,7 @@ struct Epoch {
     /// Seconds until the window is back at `origin` [RFC 9438 §4.2].
     k: f64,
     origin: f64,
-    /// What Reno would have by now [RFC 9438 §4.3].
+    /// Reno's window at this time [RFC 9438 §4.3].
     reno: f64,
 }
 
@@ -86,7 +86,7 @@ impl Cubic {
     }
 
     fn reduce(&mut self) {
-        // Fast convergence [RFC 9438 §4.7]: a flow that shrinks twice in a row leaves room for others.
+        // Fast convergence [RFC 9438 §4.7]: a flow with two reductions in a row leaves room for others.
         self.window_max =
             if self.window < self.window_max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.slow_start_threshold = (self.window * BETA).max(2.0);
@@ -130,7 +130,7 @@ impl Congestion for Cubic {
             let halved = self.window / 2f64.powf(timeouts);
             self.window = halved.max(INITIAL_WINDOW.min(self.window));
             self.epoch = None;
-            // What it had seen of a queue is over; rounds begin anew with the window.
+            // Its queue observations are over; rounds begin anew with the window.
             self.hystart = self.hystart.as_ref().map(|_| HyStart::default());
         }
     }
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_not_used_does_not_grow() {
+    fn unused_window_does_not_grow() {
         let mut cubic = Cubic::new();
         cubic.handle_ack(&AckSample { window_limited: false, ..acked(100, 10) });
         assert_eq!(cubic.window(), 10);
     }
 
     #[test]
-    fn a_loss_takes_three_tenths_and_the_curve_returns_to_the_old_window_after_k() {
+    fn loss_takes_three_tenths_and_growth_returns_after_k() {
         let mut cubic = Cubic { window: 1000.0, ..Cubic::new() };
         cubic.handle_loss(Now::ZERO);
         assert_eq!(cubic.window(), 700);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_halves_the_window_per_timeout_down_to_the_initial_one() {
+    fn idle_time_halves_the_window_down_to_the_initial_one() {
         let mut cubic = Cubic { window: 100.0, ..Cubic::new() };
         let timeout = Duration::from_millis(300);
         cubic.handle_idle(Duration::from_millis(200), timeout);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_was_seen_before_idle_time_does_not_end_the_slow_start_behind_it() {
+    fn queue_seen_before_idle_time_keeps_the_next_slow_start() {
         let mut cubic = Cubic::new();
         let round = |cubic: &mut Cubic, rtt_ms: u64| {
             for at in 0..8 {

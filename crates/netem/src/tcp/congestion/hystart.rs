@@ -1,4 +1,4 @@
-//! HyStart++: leaving slow start when the queue grows, before it overflows [RFC 9406].
+//! HyStart++: the end of slow start at a growing queue [RFC 9406].
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ pub(crate) struct HyStart {
 
 #[derive(Clone, Copy, Debug)]
 struct Conservative {
-    /// The round trip that made slow start conservative; below it, that was a false alarm.
+    /// The round trip at the start of conservative slow start; a smaller one later means a false alarm.
     baseline: Duration,
     rounds: u32,
 }
 
-/// What slow start should do with an acknowledgement.
+/// The growth for an acknowledgement in slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
     /// Grow by every acknowledged segment.
     Double,
-    /// Grow by a quarter of that.
+    /// Grow by a quarter.
     Creep,
     /// Slow start is over.
     Leave,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_queue_makes_it_creep_for_five_rounds_and_then_leave() {
+    fn growing_queue_means_creeping_for_five_rounds_then_leaving() {
         let mut hystart = HyStart::default();
         assert_eq!(round(&mut hystart, 80), Advice::Double);
         for rtt_ms in [95, 99, 105, 110, 112] {

@@ -1,4 +1,4 @@
-//! Congestion control: how much may be on the way, and how fast it is sent.
+//! Congestion control: the amount on the way, and its rate.
 //!
 //! Windows are counted in segments, as in Linux.
 
@@ -17,7 +17,7 @@ pub use cubic::Cubic;
 
 /// One congestion control policy of one sender.
 pub trait Congestion: fmt::Debug + Send {
-    /// Learns from an acknowledgement that delivered something new.
+    /// Takes an acknowledgement of new bytes.
     fn handle_ack(&mut self, sample: &AckSample);
 
     /// Reacts to loss, once for all losses of one window.
@@ -32,14 +32,14 @@ pub trait Congestion: fmt::Debug + Send {
     /// Returns how many segments may be on the way; at least 1.
     fn window(&self) -> u64;
 
-    /// Returns the window in segments at which slow start ends; `None` if nothing has set one.
+    /// Returns the window in segments at the end of slow start; `None` if nothing has set one.
     fn slow_start_threshold(&self) -> Option<u64>;
 
     /// Returns segments per second if the policy spaces them out.
     fn pacing_segments_per_s(&self) -> Option<f64>;
 }
 
-/// What a sender tells its policy about an acknowledgement.
+/// An acknowledgement, as a sender reports it to its policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AckSample {
     /// When the acknowledgement arrived.
@@ -60,7 +60,7 @@ pub struct AckSample {
     pub rate: Option<RateSample>,
     /// Whether losses of one window are being repaired.
     pub in_recovery: bool,
-    /// Whether the window, not the application, limited what was sent.
+    /// Whether the window, not the application, was the limit.
     pub window_limited: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct AckSample {
 pub struct RateSample {
     /// Segments per second.
     pub segments_per_s: f64,
-    /// Whether the application had less to send, so that the path may be faster than this.
+    /// Whether the application had less to send, so the path may be faster than this.
     pub app_limited: bool,
 }
 
@@ -79,11 +79,11 @@ pub enum Policy {
     /// [`Cubic`], the default of most systems.
     #[default]
     Cubic,
-    /// [`Bbr`], which does not take single losses for congestion.
+    /// [`Bbr`], for which single losses are no congestion.
     Bbr,
 }
 
-/// A name that is no congestion control policy.
+/// An unknown name of a congestion control policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy(String);
 

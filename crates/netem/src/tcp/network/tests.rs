@@ -7,16 +7,16 @@ use crate::Queue;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A network whose applications write as much as they may and read at once.
+/// A network with applications that write as much as possible and read at once.
 struct Bench {
     network: Network,
     now: Now,
     /// Bytes each stream still has to write, by connection and writing side.
     to_write: BTreeMap<(ConnectionId, Side), u64>,
-    /// Bytes that arrived, by connection and reading side.
+    /// Received bytes, by connection and reading side.
     received: BTreeMap<(ConnectionId, Side), u64>,
     events: Vec<(Now, Event)>,
-    /// Sides that do not read.
+    /// Sides without a reader.
     stopped: Option<Side>,
 }
 
@@ -192,7 +192,7 @@ fn streams_share_the_rate() {
 }
 
 #[test]
-fn connecting_costs_one_round_trip_and_the_first_byte_half_of_one_more() {
+fn connecting_costs_one_round_trip_and_first_byte_half_more() {
     let mut bench = Bench::new(path(100, 80, 0.0, 1));
     let id = bench.connect(Policy::Cubic, 100);
     bench.run_until(Duration::from_secs(1));
@@ -244,7 +244,7 @@ fn an_opener_learns_of_a_reset_before_its_handshake_ends() {
 }
 
 #[test]
-fn a_dead_path_fails_the_connection_within_a_minute_or_so() {
+fn dead_path_fails_the_connection_within_about_a_minute() {
     let mut bench = Bench::new(path(10, 60, 1.0, 1));
     let id = bench.connect(Policy::Cubic, 100);
     bench.run_until(Duration::from_secs(120));
@@ -284,7 +284,7 @@ fn both_directions_end_on_their_own() {
 }
 
 #[test]
-fn a_reset_arrives_behind_what_was_sent_and_drops_the_rest() {
+fn reset_arrives_behind_sent_bytes_and_drops_the_rest() {
     let mut bench = Bench::new(path(10, 60, 0.0, 1));
     let id = bench.connect(Policy::Cubic, 128 << 10);
     bench.run_until(65 * MS);
@@ -329,7 +329,7 @@ fn both_sides_may_reset_at_once() {
 }
 
 #[test]
-fn a_reader_that_stops_is_sent_one_window_and_gets_the_rest_when_it_reads() {
+fn stalled_reader_gets_one_window_and_the_rest_on_reading() {
     let mut bench = Bench::new(path(100, 20, 0.01, 5));
     bench.stopped = Some(Side::Far);
     let total = 10 << 20;
@@ -400,7 +400,7 @@ fn connections_are_bounded() {
 }
 
 #[test]
-fn a_writer_that_waits_is_told_again_after_its_room_shrank() {
+fn waiting_writer_is_told_again_after_its_room_shrank() {
     // Losses shrink the window and with it the buffer, between the event and the write.
     for seed in 0..50 {
         let mut bench = Bench::new(path(20, 80, 0.01, seed));
@@ -431,7 +431,7 @@ fn a_writer_that_waits_is_told_again_after_its_room_shrank() {
 }
 
 #[test]
-fn little_waits_unsent_if_that_is_limited_and_the_path_stays_busy() {
+fn unsent_limit_leaves_little_waiting_and_the_path_busy() {
     let written_in_5_s = |most_unsent: u64| {
         let mut bench = Bench::new(path(20, 80, 0.0, 1));
         let id = bench.connect(Policy::Cubic, 0);
@@ -463,7 +463,7 @@ fn little_waits_unsent_if_that_is_limited_and_the_path_stays_busy() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the path does, every byte arrives once and in count, and the connection comes to its end.
+    /// On any path, every byte arrives once and in count, and the connection comes to its end.
     #[test]
     fn every_byte_arrives_over_any_path(
         loss in 0.0..0.2f64,
