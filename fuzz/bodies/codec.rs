@@ -1,4 +1,4 @@
-//! What the fuzzers of the codec check. The corpora are replayed by `crates/codec/tests/replay.rs`, with this code.
+//! The codec fuzzers' checks. `crates/codec/tests/replay.rs` replays their corpora with this code.
 
 pub(crate) mod neighbours;
 #[allow(dead_code, reason = "a part of it is used here")]
@@ -22,7 +22,7 @@ use oncewire_codec::{Layers, Matching, Now, Plan, StrongKind};
 
 use script::{Script, noise};
 
-/// Whatever is read as a hello can be written and read again, and never takes more than is there.
+/// Any bytes readable as a hello can be written and read again, and the reading takes no more than there is.
 pub(crate) fn hello(data: &[u8]) {
     if let Ok(Some((hello, used))) = Hello::decode(data) {
         assert!(used <= data.len());
@@ -32,7 +32,7 @@ pub(crate) fn hello(data: &[u8]) {
     }
 }
 
-/// Whatever is read as a frame can be written and read again, and is within its bounds.
+/// Any bytes readable as a frame can be written and read again, and keep its bounds.
 pub(crate) fn frames(mut data: &[u8]) {
     while let Ok(Some((kind, body, used))) = take_frame(data) {
         assert!(used <= data.len() && used <= MAX_FRAME && body.len() < used);
@@ -49,7 +49,7 @@ pub(crate) fn frames(mut data: &[u8]) {
     }
 }
 
-/// Tokens that are accepted describe a block of exactly the length that was said, from bytes that are there.
+/// Accepted tokens describe a block of exactly the announced length, from existing bytes.
 pub(crate) fn tokens(data: &[u8]) {
     let mut script = Script::new(data);
     let plain_len = script.wide();
@@ -69,7 +69,7 @@ pub(crate) fn tokens(data: &[u8]) {
     }
 }
 
-/// Compressed bytes of a stranger expand to exactly what was announced, or are an error.
+/// Compressed bytes of a stranger expand to exactly the announced length, or are an error.
 pub(crate) fn entropy(data: &[u8]) {
     let mut script = Script::new(data);
     let mut decompressor = Decompressor::new(2);
@@ -133,7 +133,7 @@ pub(crate) fn receiver(mut data: &[u8]) {
     }
 }
 
-/// A sending and a receiving half over lanes that come late, break and repeat: every byte arrives once, unchanged.
+/// A sending and a receiving half over lanes with delays, losses and repeats: every byte arrives once, unchanged.
 pub(crate) fn codec_pair(data: &[u8]) {
     let mut script = Script::new(data);
     let mut world = World::new(script.below(8));
@@ -144,7 +144,7 @@ pub(crate) fn codec_pair(data: &[u8]) {
     world.settle();
 }
 
-/// Both halves and what is under way between them.
+/// Both halves and the frames between them.
 struct World {
     entropy: Entropy,
     sender: Sender,
@@ -160,7 +160,7 @@ struct World {
     store: Store,
 }
 
-/// A chunk store that has some of what was put.
+/// A chunk store with some of the chunks put into it.
 #[derive(Default)]
 struct Store(BTreeMap<u64, Bytes>);
 
@@ -267,7 +267,7 @@ impl World {
         self.collect();
     }
 
-    /// Sends a piece of a flow: new bytes, or bytes that some flow has sent before.
+    /// Sends a piece of a flow: new bytes, or bytes already sent by some flow.
     fn send(&mut self, lane: usize, script: &mut Script<'_>) {
         let (flow, how, len) = (FlowId(lane as u32), script.below(256), script.wide());
         if !self.sender.load().has_room || self.sender.pending(flow).lost {
@@ -309,14 +309,14 @@ impl World {
         }
     }
 
-    /// A lane breaks with what is on it.
+    /// Breaks a lane, with the frames on it.
     fn cut(&mut self, lane: usize) {
         self.sender.handle_lane_lost(self.lanes[lane].id);
         self.next_lane += 1;
         self.lanes[lane] = Lane { id: LaneId(self.next_lane), bytes: VecDeque::new() };
     }
 
-    /// Sends again what was lost on lanes, and what was asked for.
+    /// Sends again the blocks lost on lanes, and those asked for.
     fn repair(&mut self, lane: usize) {
         let mut out = Vec::new();
         while self.sender.poll_repair(Repair::Lost(FlowId(lane as u32), self.lanes[lane].id), &mut out) {}
@@ -351,7 +351,7 @@ impl World {
         while self.sender.poll_event().is_some() {}
     }
 
-    /// Puts what was delivered in its place, and fails if something is there already.
+    /// Puts delivered bytes in their place, and fails if the place is taken.
     fn collect(&mut self) {
         self.store.serve(&mut self.receiver, self.now);
         while let Some(delivery) = self.receiver.poll_payload() {
@@ -430,7 +430,7 @@ fn key() -> NameKey {
     NameKey::new([3; 32])
 }
 
-/// Not a power of two, and small enough that scripts reach its end.
+/// No power of two, and small enough for scripts to reach its end.
 const CAPACITY: u64 = 262_207;
 const LANES: usize = 3;
 const MAX_STEPS: usize = 400;

@@ -1,4 +1,4 @@
-//! What the fuzzer of discovery checks. Its corpus is replayed by `crates/gateway/tests/replay.rs`, with this code.
+//! The discovery fuzzer's checks. `crates/gateway/tests/replay.rs` replays its corpus with this code.
 
 #[allow(dead_code, reason = "a part of it is used here")]
 pub(crate) mod script;
@@ -13,9 +13,9 @@ use oncewire_gateway::identity::PublicKey;
 
 use script::Script;
 
-/// A LAN on which notes are lost, late, replayed from anywhere and damaged, and on which somebody who holds the group's key
-/// says anything. Nobody is found who was not asked and answered; a datagram draws one note at most, to where it came
-/// from and as long; tables and answers are bounded; and once there is peace, all find each other.
+/// A LAN with notes lost, late, replayed from anywhere and damaged, and with an intruder in possession of the group's
+/// key. Nobody is found unless asked and answered; a datagram draws one note at most, to its origin and as long;
+/// tables and answers are bounded; and once there is peace, all find each other.
 pub(crate) fn discovery(data: &[u8]) {
     let mut script = Script::new(data);
     if let Some(note) = Note::decode(data) {
@@ -34,13 +34,13 @@ pub(crate) fn discovery(data: &[u8]) {
 struct Lan {
     now: Duration,
     key: NoteKey,
-    /// Counts datagrams, so that no nonce comes twice.
+    /// Counts datagrams, so no nonce comes twice.
     sealed: u64,
     rosters: Vec<Gateway>,
     under_way: Vec<Datagram>,
-    /// What could be heard, for those who replay it.
+    /// Observable datagrams, for replays.
     heard: Vec<Datagram>,
-    /// The last challenges that were sent to addresses where none of the gateways is.
+    /// The last challenges sent to addresses without a gateway.
     asked_there: BTreeMap<SocketAddr, u64>,
 }
 
@@ -121,7 +121,7 @@ impl Lan {
         }
     }
 
-    /// Something that was heard arrives again, from anywhere, perhaps damaged.
+    /// Replays an observed datagram, from anywhere, perhaps damaged.
     fn replay(&mut self, to: usize, pick: usize, elsewhere: bool, damage: Option<(usize, u8)>) {
         let Some(mut datagram) = self.heard.get(pick % self.heard.len().max(1)).cloned() else { return };
         if let Some((at, bit)) = damage {
@@ -133,7 +133,7 @@ impl Lan {
         self.arrive(to, from, &datagram.bytes);
     }
 
-    /// Somebody who holds the key says what it likes, in the name of anybody, knowing what was asked where it stands.
+    /// The holder of the key forges a note in any name, with knowledge of the challenges to its address.
     fn forge(&mut self, to: usize, pick: u8, script: &mut Script<'_>) {
         let from = address(script.below(256) as u8);
         let known = self.asked_there.get(&from).copied().unwrap_or(0);
@@ -182,7 +182,7 @@ impl Lan {
         }
     }
 
-    /// Sends what a gateway has to say; returns to whom, none being all.
+    /// Sends a gateway's notes; returns their receivers, none being all.
     fn carry_out(&mut self, at: usize) -> Vec<Option<SocketAddr>> {
         assert!(self.rosters[at].roster.members().len() <= MAX_FOUND);
         let (mut sent, from) = (Vec::new(), address(at as u8));
@@ -218,7 +218,7 @@ impl Lan {
         sealed
     }
 
-    /// Those who disturb fall silent, and all links are down: the gateways find each other where they are.
+    /// The intruder falls silent, and all links are down: the gateways find each other at their addresses.
     fn settle(&mut self) {
         for gateway in &mut self.rosters {
             gateway.roster.handle_seeds(Vec::new());
@@ -265,5 +265,5 @@ const MAX_DELIVERED: usize = 300;
 const MAX_UNDER_WAY: usize = 300;
 /// A challenge holds until the one after it has passed.
 const ASKED_FOR: Duration = Duration::from_secs(20);
-/// Who is gone is forgotten in the first minute, and the others are met then.
+/// Vanished gateways are forgotten in the first minute, and the others are met then.
 const SETTLE_SECS: u64 = 100;

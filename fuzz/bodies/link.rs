@@ -1,4 +1,4 @@
-//! What the fuzzers of the link check. The corpora are replayed by `crates/link/tests/replay.rs`, with this code.
+//! The link fuzzers' checks. `crates/link/tests/replay.rs` replays their corpora with this code.
 
 #[allow(dead_code, reason = "a part of it is used here")]
 pub(crate) mod script;
@@ -18,7 +18,7 @@ use oncewire_link::{
 
 use script::{Script, noise};
 
-/// A peer that is who it says it is may send anything: the link refuses it or goes on, in bounded memory.
+/// An authenticated peer may send anything: the link refuses it or goes on, in bounded memory.
 pub(crate) fn link_input(data: &[u8]) {
     let mut script = Script::new(data);
     let setup = Setup::new(0);
@@ -61,8 +61,8 @@ pub(crate) fn link_input(data: &[u8]) {
     }
 }
 
-/// Two links whose lanes come late and break, and whose chunk stores answer late, in any order, wrongly or not at all:
-/// what an application gets is a beginning of what was sent, and a stream that ends is whole.
+/// Two links over late and broken lanes, with chunk stores whose answers are late, reordered, wrong or missing: an
+/// application gets a beginning of the sent bytes, and a stream with an end is whole.
 pub(crate) fn link_pair(data: &[u8]) {
     let mut script = Script::new(data);
     let mut world = World::new(Setup::new(script.next().unwrap_or(0)));
@@ -142,13 +142,13 @@ struct End {
     sent: BTreeMap<FlowId, Sent>,
     got: BTreeMap<FlowId, Got>,
     chunks: BTreeMap<u64, Bytes>,
-    /// Reads that were not answered.
+    /// Unanswered reads.
     reads: VecDeque<StoreRequest>,
     /// Whether they wait until they are answered one by one.
     holds_reads: bool,
 }
 
-/// What becomes of a read.
+/// The outcome of a read.
 #[derive(Clone, Copy)]
 enum Answer {
     Honest,
@@ -230,7 +230,7 @@ impl World {
 
     fn send(&mut self, side: usize, pick: usize, len: usize) {
         let Some(flow) = pick_key(&self.ends[side].sent, pick) else { return };
-        // Few seeds, so that flows repeat each other.
+        // Few seeds, so flows repeat each other.
         let bytes = noise(pick as u64 % 5, len);
         let end = &mut self.ends[side];
         let sent = end.sent.entry(flow).or_default();
@@ -304,14 +304,14 @@ impl World {
         self.ends[side].link.handle_store_state(state, self.now);
     }
 
-    /// Tells the sending half of a chunk that the other side's store has, or of one that it may not have.
+    /// Tells the sending half of a chunk in the other side's store, or of one perhaps missing there.
     fn announce(&mut self, side: usize, pick: usize) {
         let chunk = self.ends[1 - side].chunks.iter().nth(pick);
         let (tag, len) = chunk.map_or((pick as u64, 4096), |(tag, bytes)| (*tag, bytes.len()));
         self.ends[side].link.learn_chunks(len as u32, &[tag], self.now);
     }
 
-    /// Brings up the lanes that the dialling side wants.
+    /// Brings up the lanes wanted by the dialling side.
     fn dial(&mut self) {
         for role in std::mem::take(&mut self.ends[0].wanted) {
             let lane = LaneId(self.next_lane);
@@ -407,7 +407,7 @@ impl World {
 }
 
 impl End {
-    /// Does what the link asks of its store.
+    /// Executes the link's requests to its store.
     fn serve_store(&mut self, now: Now) {
         while let Some(request) = self.link.poll_chunk_store() {
             match request {
@@ -434,7 +434,7 @@ impl End {
         }
     }
 
-    /// Answers one of the reads that wait.
+    /// Answers one of the pending reads.
     fn answer(&mut self, pick: usize, how: Answer, now: Now) {
         let place = pick % self.reads.len().max(1);
         let Some(StoreRequest::Read { ticket, name, len, .. }) = self.reads.remove(place) else { return };
@@ -450,7 +450,7 @@ impl End {
     }
 }
 
-/// Takes everything that is there for an application.
+/// Takes all bytes available for an application.
 fn read(end: &mut End, flow: FlowId, now: Now) {
     while let Some(received) = end.link.poll_payload(flow, now) {
         let got = end.got.entry(flow).or_default();

@@ -1,4 +1,4 @@
-//! A site of gateways whose frames come late, out of order and not at all, with one among them that says anything.
+//! A site of gateways, with frames late, reordered or lost, and one liar.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use oncewire_codec::wire::{Frame, GroupFrame, Load, Sought, take_frame};
 
 use super::script::Script;
 
-/// Every read is answered once, in bounded time and with the right bytes or none; what is asked of a member and served
-/// to one is bounded; and nothing is left to wait for at the end.
+/// Every read is answered once, in bounded time and with the right bytes or none; requests to and from a member are
+/// bounded; and nothing is left to wait for at the end.
 pub(crate) fn neighbourhood(data: &[u8]) {
     let mut script = Script::new(data);
     let mut site = Site::new();
@@ -38,13 +38,13 @@ struct Member {
     machine: Neighbourhood,
     announcer: Announcer,
     store: BTreeMap<Name, Bytes>,
-    /// What is to be read for neighbours: from, request, name.
+    /// Reads to be made for neighbours: from, request, name.
     serving: Vec<(MemberId, u64, Name, u32)>,
-    /// Reads that were not answered: the chunk, whether it was held, and when it was asked for.
+    /// Unanswered reads: the chunk, whether it was held, and the time of the request.
     reads: BTreeMap<u64, (u8, bool, Now)>,
-    /// Surveys that were not answered.
+    /// Unanswered surveys.
     surveys: BTreeSet<u64>,
-    /// What the member that says anything asked for, less the answers.
+    /// The liar's requests, less the answers.
     owed: usize,
 }
 
@@ -162,7 +162,7 @@ impl Site {
         self.carry_out(at);
     }
 
-    /// The own store answers a neighbour's question: rightly, or as one that lost the chunk, or has another.
+    /// The own store answers a neighbour's question: rightly, or without the chunk, or with another.
     fn serve(&mut self, at: usize, pick: usize, how: usize) {
         let member = &mut self.members[at];
         if member.serving.is_empty() {
@@ -209,7 +209,7 @@ impl Site {
         }
     }
 
-    /// The member that says anything says a frame, which is a good one, or nearly.
+    /// The liar says a frame: a good one, or nearly.
     fn say(&mut self, to: usize, pick: usize, script: &mut Script<'_>) {
         let request = script.below(32) as u64;
         let bytes = chunk(pick as u8 % CHUNKS);
@@ -232,7 +232,7 @@ impl Site {
         self.say_frame(to, frame);
     }
 
-    /// Says what may be no frame at all, which the link would not hand on.
+    /// Says bytes that may be no frame at all; the link would not hand them on.
     fn say_bytes(&mut self, to: usize, data: &[u8]) {
         if let Ok(Some((kind, body, _))) = take_frame(data)
             && let Ok(Frame::Group(frame)) = Frame::decode(kind, body)
@@ -333,12 +333,12 @@ impl Site {
     }
 }
 
-/// Chunks of which some are below the length that is shared.
+/// Chunks, some of them below the shortest shared length.
 fn chunk(number: u8) -> Bytes {
     Bytes::from(vec![number; 1500 + 100 * usize::from(number)])
 }
 
-/// Gateways that do as they should; one more does not.
+/// Gateways without faults; one more is the liar.
 const HONEST: usize = 3;
 const CHUNKS: u8 = 24;
 const MAX_STEPS: usize = 600;

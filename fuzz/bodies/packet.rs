@@ -1,4 +1,4 @@
-//! What the fuzzer of packets checks. Its corpus is replayed by `crates/packet/tests/replay.rs`, with this code.
+//! The packet fuzzer's checks. `crates/packet/tests/replay.rs` replays its corpus with this code.
 
 #[allow(dead_code, reason = "a part of it is used here")]
 pub(crate) mod script;
@@ -8,8 +8,8 @@ use oncewire_packet::{
     write_extension, write_fragment,
 };
 
-/// Any bytes as a packet of IP, and as what IP carries. Views stay within the bytes, errors tell how much is missing, and
-/// what was read can be written and read again.
+/// Any bytes as a packet of IP, and as a payload of IP. Views stay within the bytes, errors count the missing bytes,
+/// and a packet once read can be written and read again.
 pub(crate) fn packet(data: &[u8]) {
     let whole = look(Ip::read(data), data.len());
     let cut = look(Ip::read_cut(data), data.len());
@@ -38,7 +38,7 @@ pub(crate) fn packet(data: &[u8]) {
     checksums(data);
 }
 
-/// Passes on what was read, and checks what an error says of its lengths.
+/// Passes on the result, and checks an error's lengths.
 fn look<T>(read: Result<T, Error>, len: usize) -> Option<T> {
     match read {
         Ok(read) => Some(read),
@@ -51,7 +51,7 @@ fn look<T>(read: Result<T, Error>, len: usize) -> Option<T> {
     }
 }
 
-/// A packet that is whole is short without any of its bytes, and its error asks for no more than it has.
+/// A whole packet is short without any of its bytes, and its error asks for no more than it has.
 fn truncate(data: &[u8], packet: &Ip<'_>) {
     let len = match packet {
         Ip::V4(packet) => packet.total_len(),

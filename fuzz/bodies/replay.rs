@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Runs `body` on every file of a target's corpus, in order, and says which one it is about to run when it fails.
+/// Runs `body` on every file of a target's corpus, in order, and names the next one on failure.
 #[track_caller]
 pub(crate) fn replay(target: &str, body: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
@@ -18,7 +18,7 @@ pub(crate) fn replay(target: &str, body: fn(&[u8])) {
     }
 }
 
-/// Runs `body` on `count` scripts of random bytes, each from its seed, and says which one comes next.
+/// Runs `body` on `count` scripts of random bytes, each from its seed, and names the next one on failure.
 #[track_caller]
 pub(crate) fn random(count: u64, len: usize, body: fn(&[u8])) {
     for seed in 1..=count {

@@ -33,13 +33,13 @@ impl<'a> Script<'a> {
         taken
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 }
 
-/// Makes `len` bytes from `seed` that hardly repeat.
+/// Makes `len` bytes from `seed`, nearly without repeats.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(len);

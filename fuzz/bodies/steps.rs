@@ -1,7 +1,7 @@
-//! What a peer can make of little input: looks at what is kept must not grow faster than that.
+//! The work caused by little input from a peer: bounded in proportion.
 //!
-//! A script is a list of attacks with their sizes. The receiving half counts the steps that it takes; the fuzzer looks for
-//! scripts with many for each byte. `crates/codec/tests/replay.rs` replays the corpus with this code, and
+//! A script is a list of attacks with their sizes. The receiving half counts its steps; the fuzzer looks for scripts
+//! with many steps for each byte. `crates/codec/tests/replay.rs` replays the corpus with this code, and
 //! `crates/lab/benches/hostile` times it.
 
 use std::collections::BTreeMap;
@@ -34,23 +34,23 @@ pub(crate) fn steps(data: &[u8]) {
     );
 }
 
-/// What a peer does, so many times.
+/// An attack of the peer, so many times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Attack {
-    /// Blocks that are remembered, as short as coded ones are, the first at `from`; each leaves `stride` less one byte to the
+    /// Blocks in the log, as short as coded ones are, the first at `from`; each leaves `stride` less one byte to the
     /// one before, or behind it.
     Fill { count: u64, from: u64, stride: u64, down: bool },
-    /// Blocks that are one copy each.
+    /// Blocks of one copy each.
     Copies { count: u64, from: u64, len: u64 },
-    /// Blocks of so many copies of a byte each, of which each lies in another block that [`Self::Fill`] makes.
+    /// Blocks of so many copies of a byte each, all in different blocks of [`Self::Fill`].
     Scattered { count: u64, from: u64, copies: u64 },
-    /// Blocks of flows of their own that do not match their digests.
+    /// Blocks of different flows, with wrong digests.
     Wrong { count: u64 },
-    /// Asking whether anything of those flows is here, as a reset of each does that waits.
+    /// Lookups of anything of those flows, as made by each pending reset.
     Resets { count: u64 },
-    /// One block again and again that copies so many bytes and does not match its digest.
+    /// One block with so many copied bytes and a wrong digest, again and again.
     Again { count: u64, copies: u64 },
-    /// Time that passes, a fifth of a second each; what is due is done, and frames leave.
+    /// Time, a fifth of a second each; due work is done, and frames leave.
     Wait { count: u64 },
     /// A lane is lost, and everything asked for again.
     Restate,
@@ -78,10 +78,10 @@ impl Attack {
     }
 }
 
-/// A receiving half, and a peer that sends it what it likes.
+/// A receiving half, and a peer without rules.
 pub(crate) struct Hostile {
     pub(crate) receiver: Receiver,
-    /// What crossed.
+    /// Bytes on the link.
     pub(crate) bytes: u64,
     now: Now,
     next: u64,
@@ -114,12 +114,12 @@ impl Hostile {
         Self { receiver, bytes: 0, now: Now::ZERO, next: 0, ended: false, digests, asked: 0 }
     }
 
-    /// Steps that were taken, among them one for each question.
+    /// Steps taken, one for each lookup among them.
     pub(crate) fn steps(&self) -> u64 {
         self.receiver.stats().steps + self.asked
     }
 
-    /// Does what an attack says; `each` is called behind each thing that it does.
+    /// Executes an attack, and calls `each` behind each of its steps.
     pub(crate) fn run(&mut self, attack: &Attack, each: &mut dyn FnMut(&Receiver)) {
         match *attack {
             Attack::Fill { count, from, stride, down } => {
@@ -155,7 +155,7 @@ impl Hostile {
             }
             Attack::Resets { count } => {
                 for flow in 0..count {
-                    // A reset that waits was a frame once; it is looked at again each second.
+                    // A pending reset came as a frame once; it is looked at again each second.
                     (self.bytes, self.asked) = (self.bytes + 10, self.asked + 1);
                     self.receiver.holds(FlowId(flow as u32), u64::MAX);
                     each(&self.receiver);
@@ -204,7 +204,7 @@ impl Hostile {
         tokens::encode(copies, LogOffset(start_at), &mut raw);
         let tokens = (!copies.is_empty()).then_some(raw.len());
         raw.extend_from_slice(literals);
-        // What is shorter is never coded, and matches nothing.
+        // Shorter blocks are never coded, and match nothing.
         let known = plain_len.max(SHORTEST.len());
         let digest = *self.digests.entry(known).or_insert_with(|| digest(known));
         let body = BlockBody::Coded(Body {
@@ -234,7 +234,7 @@ impl Hostile {
     }
 }
 
-/// Returns what a block of so many bytes `x` is checked against, as a sending half says it.
+/// Returns the digest of a block of so many bytes `x`, as from a sending half.
 fn digest(plain_len: usize) -> Digest {
     let mut sender = Sender::new(SenderConfig {
         capacity: 1 << 20,
@@ -257,7 +257,7 @@ fn digest(plain_len: usize) -> Digest {
     }
 }
 
-/// Leads a fuzzer that follows code to more steps: each amount has a way of its own.
+/// Leads a coverage-guided fuzzer to more steps: each amount has a branch of its own.
 fn reach(steps_of_a_byte: u64) {
     macro_rules! rungs {
         ($($rung:literal)*) => { $(if steps_of_a_byte >= $rung { std::hint::black_box($rung); })* };
@@ -270,8 +270,8 @@ const WRONG: &[u8] = &[b'y'; 48];
 const SEED: u64 = 1;
 const CAPACITY: u64 = 1 << 30;
 const MOST_ATTACKS: usize = 12;
-/// More than all blocks that wait can take.
+/// The limit for all pending blocks together.
 const MOST_GOES: usize = 5000;
 const STEPS_OF_A_BYTE: u64 = 64;
-/// What a block or two that wait may take: as much as is looked at in one go.
+/// The steps of a pending block or two: as much as is examined in one go.
 const FREE_STEPS: u64 = 1 << 17;

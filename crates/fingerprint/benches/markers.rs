@@ -1,4 +1,4 @@
-//! What choosing markers costs: `cargo bench -p oncewire-fingerprint [-- FILE…]`
+//! The cost of marker choices: `cargo bench -p oncewire-fingerprint [-- FILE…]`
 //!
 //! For each choice, period and backend, GB/s of the choice alone, and with the fingerprints of its windows, beside
 //! `memcpy` of the same blocks in the same rounds: thread CPU time, medians of interleaved rounds. Without files, the
@@ -79,7 +79,7 @@ fn run(selector: &Selector, content: &[u8], hash: impl Fn(&[u8], usize) -> u64) 
     count
 }
 
-/// The backends that make a difference to a choice.
+/// The backends with a difference for a choice.
 fn backends(kind: MarkerKind) -> impl Iterator<Item = Backend> {
     let vectors = !matches!(kind, MarkerKind::Fixed | MarkerKind::ModpRabin);
     Backend::ALL
@@ -87,7 +87,7 @@ fn backends(kind: MarkerKind) -> impl Iterator<Item = Backend> {
         .filter(move |&backend| backend == Backend::Portable || vectors && backend.is_available())
 }
 
-/// Returns the seconds of this thread's CPU time that `work` takes.
+/// Returns this thread's CPU time for `work`, in seconds.
 fn timed(work: impl FnOnce()) -> f64 {
     let now = || {
         let now = clock_gettime(ClockId::ThreadCPUTime);
@@ -143,6 +143,6 @@ fn text_like(len: usize) -> Vec<u8> {
 const PERIODS: [usize; 5] = [32, 64, 128, 256, 512];
 const WINDOW: usize = 32;
 const BLOCK: usize = 64 << 10;
-/// Bytes that an encoder looks up together.
+/// Bytes of one encoder's look-up.
 const BATCH: usize = 2048;
 const ROUNDS: usize = 5;

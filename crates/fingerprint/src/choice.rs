@@ -1,4 +1,4 @@
-//! The ways to choose markers by name, and one type that is any of them.
+//! Marker choices by name, and one type for any of them.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,13 +12,13 @@ pub enum MarkerKind {
     /// The largest hash of each aligned region of p bytes; see [`Maxp`]. Fast, and finds most; not for chunks.
     #[default]
     Maxp,
-    /// The positions whose hash is the largest for p/2 bytes on either side; see [`MaxpStrict`]. Fit for chunks.
+    /// The positions with the largest hash for p/2 bytes on either side; see [`MaxpStrict`]. Fit for chunks.
     MaxpStrict,
-    /// The positions whose hash is among the largest of all, half a period apart or more; see [`Modp`].
+    /// The positions with hashes among the largest of all, half a period apart or more; see [`Modp`].
     Modp,
     /// The published MODP, as a baseline; see [`ModpRabin`]. Slow.
     ModpRabin,
-    /// Every p-th position; see [`Fixed`]. Finds only what lies on the same grid; not for chunks.
+    /// Every p-th position; see [`Fixed`]. Finds only repeats on the same grid; not for chunks.
     Fixed,
     /// The positions of a few byte values, half a period apart or more; see [`SampleByte`].
     SampleByte,
@@ -29,7 +29,7 @@ impl MarkerKind {
     pub const ALL: [Self; 6] =
         [Self::Maxp, Self::MaxpStrict, Self::Modp, Self::ModpRabin, Self::Fixed, Self::SampleByte];
 
-    /// Returns the name that configurations use.
+    /// Returns the name in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Maxp => "maxp",
@@ -41,8 +41,8 @@ impl MarkerKind {
         }
     }
 
-    /// Returns whether the content alone says where markers are, so that chunks between them are found again at
-    /// any place [EndRE §5.2.1].
+    /// Returns whether markers depend on the content alone, so chunks between them are found again at any place
+    /// [EndRE §5.2.1].
     pub const fn is_content_defined(self) -> bool {
         !matches!(self, Self::Maxp | Self::Fixed)
     }
@@ -86,14 +86,14 @@ enum Choice {
 }
 
 impl Selector {
-    /// Creates the choice of one marker in about `period` bytes that starts a window of `window` bytes.
+    /// Creates the choice of one marker, the start of a window of `window` bytes, in about `period` bytes.
     ///
     /// SAMPLEBYTE gets the paper's table.
     pub fn new(kind: MarkerKind, period: usize, window: usize) -> Self {
         Self::with_table(kind, period, window, SampleTable::PAPER)
     }
 
-    /// Creates the choice as [`Self::new`] does, with the bytes that SAMPLEBYTE is to choose.
+    /// Creates the choice as [`Self::new`] does, with the bytes for SAMPLEBYTE.
     pub fn with_table(kind: MarkerKind, period: usize, window: usize, table: SampleTable) -> Self {
         let choice = match kind {
             MarkerKind::Maxp => Choice::Maxp(Maxp::new(period, window)),
@@ -106,10 +106,10 @@ impl Selector {
         Self { kind, period: period.max(1), table, choice }
     }
 
-    /// Runs on `backend` instead of the best that the machine has.
+    /// Runs on `backend` instead of the best one here.
     ///
-    /// The markers are the same. One that the machine lacks is [`Backend::Portable`], and so is any for FIXED, which
-    /// needs no vectors, and for MODP by Rabin's fingerprint, which waits for each byte.
+    /// The markers are the same. A backend missing on this machine becomes [`Backend::Portable`]. So does any for
+    /// FIXED, without need of vectors, and for MODP by Rabin's fingerprint, a serial computation.
     pub fn on(self, backend: Backend) -> Self {
         let choice = match self.choice {
             Choice::Maxp(markers) => Choice::Maxp(markers.on(backend)),
@@ -121,17 +121,17 @@ impl Selector {
         Self { choice, ..self }
     }
 
-    /// Returns which choice it is.
+    /// Returns the kind of choice.
     pub const fn kind(&self) -> MarkerKind {
         self.kind
     }
 
-    /// Returns the mean distance between markers that is aimed at.
+    /// Returns the intended mean distance between markers.
     pub const fn period(&self) -> usize {
         self.period
     }
 
-    /// Returns the bytes that SAMPLEBYTE chooses; the other choices carry it along.
+    /// Returns the bytes for SAMPLEBYTE; the other choices carry them along.
     pub const fn table(&self) -> SampleTable {
         self.table
     }

@@ -27,8 +27,7 @@ pub fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     equal + suffix_by_words(a, b)
 }
 
-/// Returns the first position from which on `a` and `b` are equal for 16 bytes, or for the 8 or more that are left of
-/// them.
+/// Returns the first position from which on `a` and `b` are equal for 16 bytes, or for the 8 or more remaining ones.
 #[inline]
 pub fn resync(a: &[u8; 64], b: &[u8; 64]) -> Option<usize> {
     let mut differ = 0;
@@ -44,7 +43,7 @@ pub fn resync(a: &[u8; 64], b: &[u8; 64]) -> Option<usize> {
     (first <= a.len() - 8).then_some(first)
 }
 
-/// Returns a bit for each byte of `word` that is not zero.
+/// Returns a bit for each nonzero byte of `word`.
 #[inline]
 fn differing_bytes(word: u64) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;

@@ -6,10 +6,10 @@ use crate::Markers;
 use crate::markers::{positions, reserve};
 use crate::product::HASHED;
 
-/// Chooses the positions that are multiples of `period`, whatever the bytes are.
+/// Chooses the multiples of `period`, for any bytes.
 ///
-/// It costs nothing, and finds a repeat only where content lies on the same grid as before: whole copies of files
-/// that start at the same place of a block, records of one size, disk images.
+/// It costs nothing, and finds a repeat only if its content lies on the same grid: whole copies of files with the
+/// same start in a block, records of one size, disk images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     period: usize,
@@ -17,7 +17,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Creates the choice of every `period`-th position that starts a window of `window` bytes.
+    /// Creates the choice of every `period`-th position with a whole window of `window` bytes.
     ///
     /// A period of 0 is taken as 1, a window below 4 bytes as 4.
     pub fn new(period: usize, window: usize) -> Self {

@@ -1,7 +1,7 @@
-//! Fingerprints: a hash of the window that a marker starts.
+//! Fingerprints: a hash of the window at a marker.
 //!
-//! Two 128-bit products a 32-byte window, in the manner of wyhash. The hash need not resist an adversary:
-//! whatever it says, bytes are compared before anything is copied, and a collision costs one comparison.
+//! Two 128-bit products a 32-byte window, in the manner of wyhash. The hash need not resist an adversary: bytes are
+//! compared before anything is copied, and a collision costs one comparison.
 
 /// Odd numbers with as many ones as zeros, from the fractions of π.
 const SECRET: [u64; 4] =
@@ -9,8 +9,8 @@ const SECRET: [u64; 4] =
 
 /// Returns the fingerprint of `window`, fastest for 32 and 24 bytes.
 ///
-/// All 64 bits are well mixed. The value is the same on every platform; of 32 bytes it decides where chunks are cut
-/// ([`crate::Levels`]), on which the two ends of a link agree.
+/// All 64 bits are well mixed. The value is the same on every platform. The value of 32 bytes decides the cut of
+/// chunks ([`crate::Levels`]), and the two ends of a link agree on it.
 #[inline]
 pub fn fingerprint(window: &[u8]) -> u64 {
     match window.as_chunks::<8>() {
@@ -74,7 +74,7 @@ mod tests {
     const ZEROS: u64 = 0x0e0b_b3c3_c91b_c2de;
 
     #[test]
-    fn every_bit_of_the_window_moves_about_half_of_the_fingerprint() {
+    fn each_bit_of_the_window_moves_half_of_the_fingerprint() {
         for len in [12, 16, 24, 32, 48, 64] {
             let window = noise(len, 0);
             let plain = fingerprint(&window);

@@ -1,12 +1,12 @@
-//! Where to look in the bytes: markers, their fingerprints, and how far two runs of bytes agree.
+//! Inner loops of deduplication: markers, fingerprints, and comparison of bytes.
 //!
-//! EndRE finds repeats in three steps [EndRE §5]: choose a few positions of a block by its content (*markers*),
-//! hash the window that starts at each (*fingerprint*) to find an earlier occurrence, and compare bytes both
-//! ways from there. This crate has the three inner loops and nothing else: no table, no cache, no state.
+//! EndRE finds repeats in three steps [EndRE §5]: choose a few positions of a block by its content (*markers*), hash
+//! the window at each (*fingerprint*) to find an earlier occurrence, and compare bytes both ways from there. This
+//! crate has the three inner loops and nothing else: no table, no cache, no state.
 //!
-//! Every loop has one definition that is meant to be obvious, one for any processor, and where it pays one over
-//! vectors, which AVX2 and NEON provide; one property suite holds them to the same answers. The feature `portable`
-//! leaves the vectors out of a build.
+//! Every loop has one definition meant to be obvious, one for any processor, and if it pays one over vectors, with
+//! AVX2 and NEON; one property suite holds them to the same answers. The feature `portable` leaves the vectors out of
+//! a build.
 
 #![warn(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(

@@ -1,25 +1,25 @@
-//! What every way of choosing markers has in common.
+//! The interface common to all marker choices.
 
 use std::ops::Range;
 
-/// A way to choose the positions of a block at which repeats are looked for [EndRE §5.1].
+/// A choice of the positions of a block for repeat detection [EndRE §5.1].
 pub trait Markers {
-    /// Appends the markers of `bytes` that lie in `range` to `out`, in ascending order.
+    /// Appends the markers of `bytes` in `range` to `out`, in ascending order.
     ///
-    /// A marker starts a window, hence only positions at which a whole window lies within `bytes` are chosen.
-    /// The part of `range` beyond the end of `bytes`, or beyond 4 GiB, holds no markers.
+    /// A marker starts a window, so only positions with a whole window within `bytes` are chosen. The part of `range`
+    /// beyond the end of `bytes`, or beyond 4 GiB, holds no markers.
     ///
-    /// Returns where the next call for these bytes is to start if it is to go on as one call for both ranges
-    /// would: `range.end`, or beyond it where the choice skips bytes behind a marker.
+    /// Returns the start of the next call for these bytes, if both calls are to equal one call for both ranges:
+    /// `range.end`, or beyond it if the choice skips bytes behind a marker.
     fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>) -> usize;
 }
 
-/// Returns the positions of `bytes` at which a window of `window` bytes starts, as far as a marker can name them.
+/// Returns the number of positions of `bytes` with a window of `window` bytes, up to the limit of a marker's number.
 pub(crate) fn windows(bytes: &[u8], window: usize) -> usize {
     (bytes.len() + 1).saturating_sub(window).min(u32::MAX as usize)
 }
 
-/// Cuts `range` to the positions at which a window starts; empty and not reversed if there are none.
+/// Cuts `range` to the positions with a whole window; empty and not reversed if there are none.
 pub(crate) fn positions(bytes: &[u8], window: usize, range: &Range<usize>) -> Range<usize> {
     let end = range.end.min(windows(bytes, window));
     range.start.min(end)..end

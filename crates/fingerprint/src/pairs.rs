@@ -1,13 +1,13 @@
-//! Where one of two bytes stands before a third.
+//! A search for one of two bytes before a third.
 
 /// Bytes looked at in one step of the loop.
 const STEP: usize = 64;
 
-/// Returns the first position at which one of `firsts` stands directly before `second`.
+/// Returns the first position of one of `firsts` directly before `second`.
 pub fn find_pair(bytes: &[u8], firsts: [u8; 2], second: u8) -> Option<usize> {
     let is_pair = |a: u8, b: u8| ((a == firsts[0]) | (a == firsts[1])) & (b == second);
     let mut from = 0;
-    // Without a branch for each byte, so that a step becomes a few vectors.
+    // Without a branch for each byte: a step becomes a few vectors.
     while let Some((first, behind)) = bytes.get(from..from + STEP).zip(bytes.get(from + 1..=from + STEP)) {
         if first.iter().zip(behind).fold(false, |any, (a, b)| any | is_pair(*a, *b)) {
             break;
@@ -29,7 +29,7 @@ mod tests {
         let mut bytes: Vec<u8> = Vec::new();
         for _ in 0..3000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // Few values, so that there are pairs.
+            // Few values, for frequent pairs.
             bytes.push((state >> 33) as u8 % 40);
         }
         let (mut from, mut pairs) = (0, 0);

@@ -1,8 +1,8 @@
 //! Asking for memory before it is needed.
 
-/// Asks for the line that holds the first byte of `slice[index]`, to be read soon.
+/// Prefetches the cache line with the first byte of `slice[index]`, for reading.
 ///
-/// Nothing happens if `index` is out of bounds, or on a processor for which this crate knows no such instruction.
+/// Without effect if `index` is out of bounds, or on a processor without such an instruction here.
 #[inline(always)]
 pub fn prefetch_read<T>(slice: &[T], index: usize) {
     if let Some(item) = slice.get(index) {
@@ -10,9 +10,9 @@ pub fn prefetch_read<T>(slice: &[T], index: usize) {
     }
 }
 
-/// Asks for the line that holds the first byte of `slice[index]`, to be written soon.
+/// Prefetches the cache line with the first byte of `slice[index]`, for writing.
 ///
-/// As [`prefetch_read`]; a processor that knows no difference reads.
+/// As [`prefetch_read`]; a processor without the difference reads.
 #[inline(always)]
 pub fn prefetch_write<T>(slice: &[T], index: usize) {
     if let Some(item) = slice.get(index) {

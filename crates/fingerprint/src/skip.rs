@@ -1,4 +1,4 @@
-//! Markers that are followed by bytes that nobody looks at, so that no content has too many of them.
+//! Markers with a skip of bytes behind each, for bounded density.
 
 use std::hint::select_unpredictable;
 use std::ops::Range;
@@ -6,9 +6,9 @@ use std::ops::Range;
 use crate::markers::reserve;
 use crate::vector::{Backend, Group, LANES, Task, Vector, group};
 
-/// What makes a position a marker if it is not passed over.
+/// The condition for a marker outside the skip.
 pub(crate) trait Sieve: Copy {
-    /// What the vector version keeps in registers.
+    /// The vector version's registers.
     type Ready<V: Vector>: Copy;
 
     /// Returns whether `position` is accepted.
@@ -17,13 +17,13 @@ pub(crate) trait Sieve: Copy {
     /// Prepares [`Self::accepted`].
     fn ready<V: Vector>(self, vector: V) -> Self::Ready<V>;
 
-    /// Returns, as bits, which of the group's positions are accepted.
+    /// Returns the accepted positions of the group, as bits.
     fn accepted<V: Vector>(vector: V, ready: Self::Ready<V>, group: &Group) -> u32;
 }
 
-/// Appends the first of `positions` that `sieve` accepts, passes over the next `skipped`, and so on.
+/// Appends the first of `positions` accepted by `sieve`, passes over the next `skipped`, and so on.
 ///
-/// Returns the first position that was not looked at: the end, or beyond it.
+/// Returns the first position not examined: the end, or beyond it.
 #[inline]
 pub(crate) fn select(
     backend: Backend,
@@ -74,9 +74,9 @@ impl<S: Sieve> Task for Select<'_, S> {
         let apart = self.skipped.saturating_add(1).min(usize::MAX / 4);
         let most = WORD.div_ceil(apart);
         let mut count = self.out.len();
-        // One more, for what is written where nothing was found.
+        // One more, for writes without a find.
         self.out.resize(count + (end - at) / apart + 2, 0);
-        // How far behind `at` the first position lies that is not passed over.
+        // The distance from `at` of the first position outside the skip.
         let mut first = 0;
         while at + WORD <= end
             && let Some(low) = group(self.bytes, at)
@@ -103,5 +103,5 @@ impl<S: Sieve> Task for Select<'_, S> {
     }
 }
 
-/// Positions of which a number has the bits.
+/// Positions with bits in one number.
 const WORD: usize = 64;

@@ -1,10 +1,10 @@
-//! Copying bytes to memory that will not be read soon.
+//! Non-temporal copies, for memory without a read soon.
 
-/// Copies `from` to `to` past the caches where the processor can.
+/// Copies `from` to `to` past the caches if the processor can.
 ///
-/// A plain copy first reads every line that it is about to overwrite, and drives out of the caches what is still of
-/// use there. This one does neither, which is right for memory that is much larger than the caches, and wrong for
-/// what is read again at once. Of slices of different lengths, the shorter one counts.
+/// A plain copy first reads every line before overwriting it, and evicts useful lines from the caches. This one does
+/// neither: right for memory much larger than the caches, wrong for bytes to be read again at once. Of slices of
+/// different lengths, the shorter one counts.
 #[inline]
 pub fn copy_streaming(to: &mut [u8], from: &[u8]) {
     let len = to.len().min(from.len());
@@ -37,12 +37,12 @@ mod machine {
         for (to, from) in to_lines.iter_mut().zip(from_lines) {
             let (to, from): (*mut __m128i, *const __m128i) = (to.as_mut_ptr().cast(), from.as_ptr().cast());
             for part in 0..LINE / size_of::<__m128i>() {
-                // SAFETY: SSE2 is part of every x86_64. Both lines have 64 bytes, of which `part` names 16; the first
-                // line begins at a multiple of 64, and hence they all do.
+                // SAFETY: SSE2 is part of every x86_64. Both lines have 64 bytes, and `part` names 16 of them; the
+                // first line begins at a multiple of 64, and hence they all do.
                 unsafe { _mm_stream_si128(to.add(part), _mm_loadu_si128(from.add(part))) };
             }
         }
-        // SAFETY: SSE is part of every x86_64. The fence makes the writes visible before any that follow, as for a
+        // SAFETY: SSE is part of every x86_64. The fence makes the writes visible before any later ones, as for a
         // plain copy.
         unsafe { _mm_sfence() };
         to_end.copy_from_slice(from_end);
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_arrive_whatever_the_lengths_and_places() {
+    fn bytes_arrive_for_all_lengths_and_places() {
         let from: Vec<u8> = (0..9000u32).map(|at| ((at * 7) >> 3) as u8).collect();
         for len in [0, 1, 63, 1023, 1024, 1025, 4096, 8191] {
             for (there, here) in [(0, 0), (1, 0), (0, 3), (17, 64), (63, 1)] {

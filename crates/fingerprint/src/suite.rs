@@ -1,4 +1,4 @@
-//! One property suite for all choices of markers: each against its naive twin, and against what all promise.
+//! One property suite for all marker choices, each against its naive twin.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::{
     samplebyte,
 };
 
-/// What a choice is made from.
+/// The parameters of a choice.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     kind: MarkerKind,
@@ -45,12 +45,12 @@ impl Settings {
     }
 }
 
-/// What this machine can run.
+/// The backends of this machine.
 fn backends() -> impl Iterator<Item = Backend> {
     Backend::ALL.into_iter().filter(|backend| backend.is_available())
 }
 
-/// Any choice: periods that are multiples of nothing, and those in use.
+/// Any choice: periods of all kinds, and those in use.
 fn settings() -> impl Strategy<Value = Settings> {
     let period = prop_oneof![
         1usize..130,
@@ -64,7 +64,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         .prop_map(|(kind, period, window, table)| Settings { kind, period, window, table })
 }
 
-/// Random content, and content of few values, runs and repeats, so that ties are common.
+/// Random content, and content of few values, runs and repeats, with frequent ties.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..1500),
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn batches_find_what_one_pass_finds(
+    fn batches_find_the_same_as_one_pass(
         bytes in content(),
         settings in settings(),
         lens in prop::collection::vec(1usize..300, 1..9),
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn markers_of_a_multiple_of_the_period_are_markers_of_maxp(
+    fn maxp_markers_of_a_multiple_are_markers_of_the_period(
         bytes in content(),
         period in 1usize..70,
         times in 1usize..9,
@@ -184,7 +184,7 @@ fn the_mean_distance_on_random_bytes_is_the_period() {
     let one_in_32 = SampleTable::from_bytes((0..=u8::MAX).step_by(32)).unwrap();
     for kind in MarkerKind::ALL {
         for period in [32, 64, 128, 512] {
-            // SAMPLEBYTE waits 32 bytes on average for one of eight in 256, whatever the period.
+            // SAMPLEBYTE waits 32 bytes on average for one of eight in 256, at any period.
             let expected = if kind == MarkerKind::SampleByte { period / 2 + 32 } else { period };
             let settings = Settings { table: one_in_32, ..with_default_window(kind, period) };
             let distance = bytes.len() as f64 / settings.select(&bytes).len() as f64;
@@ -253,7 +253,7 @@ const PINNED: [&str; 6] = [
 ];
 
 #[test]
-fn the_best_backend_is_one_that_the_machine_has() {
+fn best_backend_runs_on_this_machine() {
     assert!(Backend::best().is_available() && Backend::Portable.is_available());
     assert!(!(Backend::Avx2.is_available() && Backend::Neon.is_available()));
     if cfg!(feature = "portable") {

@@ -1,8 +1,8 @@
-//! Boundaries of several levels in one pass: multi-resolution chunks [Wanax §3.2], from a block's bytes alone.
+//! Boundaries of several levels in one pass: multi-resolution chunks [Wanax §3.2].
 //!
-//! Candidates are the markers of [`Modp`], which vectors find. Each gets a *rank*: the hash of the 32 bytes that start
-//! there. A level takes the candidates whose rank begins with so many zeros, a larger level asks for more of them, so
-//! that what ends a large chunk ends smaller ones too. How sizes are bounded, and what was rejected, is in
+//! Candidates are the markers of [`Modp`], found by vectors. Each gets a *rank*: the hash of its 32 bytes. A level
+//! takes the candidates with a certain number of zeros at the start of the rank, and a larger level asks for more of
+//! them; so the end of a large chunk ends smaller ones, too. The limits of sizes, and the rejected ways, are in
 //! `docs/internals/chunks.md`.
 
 #[cfg(test)]
@@ -21,11 +21,11 @@ use crate::{Backend, Markers, Modp, fingerprint};
 pub struct Boundary {
     /// The position in the block of the first byte behind it; neither 0 nor the block's length.
     pub at: u32,
-    /// The first level, of the largest chunks, that it bounds; it bounds those of all levels behind that one too.
+    /// The first level, of the largest chunks, with this boundary; all levels behind it have it, too.
     pub level: u8,
 }
 
-/// Cuts blocks into chunks of several sizes, each of which consists of whole chunks of the next smaller size.
+/// Cuts blocks into chunks of several sizes; each consists of whole chunks of the next smaller size.
 ///
 /// The cut depends on nothing but the block's bytes and the sizes: the same on every machine, with and without vectors.
 /// Both ends of a link rely on that. It takes 8 bytes of memory for each candidate of the longest block so far.
@@ -40,8 +40,7 @@ pub struct Levels {
 impl Levels {
     /// Creates the cut into chunks of `sizes` bytes on average, the largest first, powers of two of 32 or more.
     ///
-    /// Other numbers are taken as the next smaller power of two, of which 32 is the least. More than 255 levels are
-    /// left out.
+    /// Other numbers are rounded down to a power of two, at least 32. More than 255 levels are left out.
     pub fn new(sizes: &[usize]) -> Self {
         let sizes: Vec<usize> = sizes.iter().map(|&size| power_of_two(size)).take(u8::MAX.into()).collect();
         let smallest = sizes.last().copied().unwrap_or(MAX_PERIOD);
@@ -54,7 +53,7 @@ impl Levels {
         }
     }
 
-    /// Runs on `backend` instead of the best that the machine has.
+    /// Runs on `backend` instead of the best one here.
     pub fn on(self, backend: Backend) -> Self {
         Self { markers: self.markers.on(backend), ..self }
     }
@@ -71,19 +70,19 @@ impl Levels {
     }
 }
 
-/// What the chunks of a level are cut by.
+/// The rule for the chunks of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Level {
-    /// How many zeros a rank begins with that ends a chunk.
+    /// The zeros at the start of a rank that ends a chunk.
     zeros: u32,
-    /// The shortest chunk, but for a block that is shorter.
+    /// The shortest chunk, except in a shorter block.
     min: u32,
     /// The longest chunk.
     max: u32,
 }
 
 impl Level {
-    /// A level of `size` bytes on average, of candidates that are `period` bytes apart on average.
+    /// A level of `size` bytes on average, with candidates `period` bytes apart on average.
     fn new(size: usize, period: usize) -> Self {
         let size = size as u32;
         Self {
@@ -93,10 +92,10 @@ impl Level {
         }
     }
 
-    /// Returns where the chunk that starts at `range.start` ends, if that is within `range`, and how many of `marks`,
-    /// which begin behind that start, lie at or before the end.
+    /// Returns the end of the chunk at `range.start`, if it is within `range`, and the number of `marks` up to the
+    /// end. All `marks` are behind the start.
     fn end(self, range: &Range<u32>, marks: &[Mark]) -> Option<(u32, usize)> {
-        // What is left behind the end must not be too short either.
+        // The rest behind the end must not be too short either.
         let last = range.end.checked_sub(self.min)?;
         let first = range.start + self.min;
         let longest = range.start.saturating_add(self.max).min(last);
@@ -156,7 +155,7 @@ fn power_of_two(size: usize) -> usize {
     1 << size.clamp(MIN_SIZE, 1 << 30).ilog2()
 }
 
-/// The bytes that a rank is of.
+/// The bytes of a rank.
 const WINDOW: usize = 32;
 
 /// The smallest size of a level.
@@ -165,8 +164,8 @@ const MIN_SIZE: usize = 32;
 /// The largest mean distance of candidates: four bytes tell too few places of a text apart to choose fewer.
 const MAX_PERIOD: usize = 64;
 
-/// The part of a level's size that its shortest chunk has.
+/// A level's size, divided by its shortest chunk.
 const MIN_SHARE: u32 = 2;
 
-/// The sizes of a level that its longest chunk has.
+/// A level's longest chunk, divided by its size.
 const MAX_TIMES: u32 = 2;

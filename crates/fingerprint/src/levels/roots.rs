@@ -1,9 +1,9 @@
-//! Where the root of a tree of chunks ends: how a stream is cut into blocks.
+//! Root ends of chunk trees: the cut of a stream into blocks.
 
 use super::{MAX_PERIOD, Mark, WINDOW, rank};
 use crate::{Backend, Markers, Modp};
 
-/// Cuts a stream into blocks at places that its content chooses, so that what is repeated is cut alike.
+/// Cuts a stream into blocks at places chosen by its content, so repeats are cut alike.
 #[derive(Clone, Debug)]
 pub struct Roots {
     markers: Modp,
@@ -13,9 +13,9 @@ pub struct Roots {
 impl Roots {
     /// The longest block.
     pub const MAX: usize = 64 << 10;
-    /// The shortest block that is cut off where there are more bytes.
+    /// The shortest block before the end of a stream.
     pub const MIN: usize = 16 << 10;
-    /// The least that can be asked for instead of [`Self::MAX`].
+    /// The smallest allowed limit in place of [`Self::MAX`].
     pub const LEAST_MAX: usize = 4 << 10;
 
     /// Creates the cut.
@@ -23,30 +23,30 @@ impl Roots {
         Self { markers: Modp::new(MAX_PERIOD, WINDOW), positions: Vec::new() }
     }
 
-    /// Runs on `backend` instead of the best that the machine has.
+    /// Runs on `backend` instead of the best one here.
     pub fn on(self, backend: Backend) -> Self {
         Self { markers: self.markers.on(backend), ..self }
     }
 
-    /// Whether `bytes` begin where a long block is likely to, wherever the one before began.
+    /// Whether `bytes` begin at a likely start of a long block, for any start of the one before.
     pub fn is_start(bytes: &[u8]) -> bool {
         rank(bytes, 0).leading_zeros() >= LONGER_ZEROS
     }
 
-    /// Returns how long the block is that `bytes` begin with; more than [`Self::MAX`] of them are not looked at.
+    /// Returns the length of the block at the start of `bytes`; at most [`Self::MAX`] of them are looked at.
     ///
-    /// It ends at the first boundary from [`Self::MIN`] on. Without one it ends at the best place that there is, if
-    /// the bytes go on beyond [`Self::MAX`] or, unless they are `at_end` of their stream, reach it; else it is all of
+    /// It ends at the first boundary from [`Self::MIN`] on. Without one it ends at the best place available, if the
+    /// bytes go on beyond [`Self::MAX`] or, unless they are `at_end` of their stream, reach it; else it is all of
     /// them. So an answer of `bytes.len()` below [`Self::MAX`] means that the block may still grow.
     pub fn end(&mut self, bytes: &[u8], at_end: bool) -> usize {
         self.end_within(Self::MAX, bytes, at_end)
     }
 
-    /// Returns what [`Self::end`] does for blocks of at most `max` bytes: all other sizes are smaller in proportion.
+    /// Like [`Self::end`], for blocks of at most `max` bytes: all other sizes are smaller in proportion.
     ///
-    /// `max` is taken as the next smaller power of two from [`Self::LEAST_MAX`] to [`Self::MAX`], so that limits that
-    /// differ a little cut alike. Blocks of less than [`Self::MAX`] end sooner where longer ones are likely to, so that
-    /// these consist of whole ones.
+    /// `max` is rounded down to a power of two from [`Self::LEAST_MAX`] to [`Self::MAX`], so slightly different
+    /// limits cut alike. Blocks of less than [`Self::MAX`] end sooner at likely ends of longer ones, so these consist
+    /// of whole ones.
     pub fn end_within(&mut self, max: usize, bytes: &[u8], at_end: bool) -> usize {
         let max = 1 << max.clamp(Self::LEAST_MAX, Self::MAX).ilog2();
         let (min, zeros) = (max / (Self::MAX / Self::MIN), max.ilog2() - MAX_PERIOD.ilog2());
@@ -81,8 +81,8 @@ impl Default for Roots {
 
 /// No block is cut shorter.
 const LEAST: usize = 512;
-/// Of the blocks of up to [`Roots::MAX`] that do not end at the first place that is good enough for them, 19 of 20 end at
-/// one whose rank begins with so many zeros.
+/// Of the blocks of up to [`Roots::MAX`] without an end at the first good place, 19 of 20 end at one with so many
+/// zeros at the start of its rank.
 const LONGER_ZEROS: u32 = 8;
-/// Positions that are looked at together, so that an early end costs little.
+/// Positions per batch: an early end costs little.
 const BATCH: usize = 4096;

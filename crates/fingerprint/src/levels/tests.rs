@@ -40,7 +40,7 @@ fn sizes() -> impl Strategy<Value = Vec<usize>> {
     ]
 }
 
-/// Noise, runs, periods and mixtures, with few values among them so that ties are common.
+/// Noise, runs, periods and mixtures, with few values among them so ties are common.
 fn block() -> impl Strategy<Value = Vec<u8>> {
     let noise = (any::<u64>(), 0usize..20_000).prop_map(|(seed, len)| noise(len, seed));
     let run = (any::<u8>(), 0usize..20_000).prop_map(|(byte, len)| vec![byte; len]);
@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_cut_before_leaves_no_trace(sizes in sizes(), first in block(), second in block()) {
+    fn earlier_cuts_leave_no_trace(sizes in sizes(), first in block(), second in block()) {
         let (mut levels, mut found) = (Levels::new(&sizes), Vec::new());
         levels.cut(&first, &mut found);
         levels.cut(&second, &mut found);
@@ -96,7 +96,7 @@ proptest! {
             let end = ends[0];
             let least = if max < Roots::MAX { 512 } else { Roots::MIN };
             prop_assert!(end <= max.min(stream.len()) && end >= least.min(stream.len()), "{end}");
-            // Only the end of what is there can end a block that is neither cut by content nor as long as one can be.
+            // Only the end of the bytes can end a block with neither a cut by content nor the maximal length.
             if end < stream.len() {
                 let seen = &stream[..(end + 32).max(max).min(stream.len())];
                 prop_assert_eq!(Roots::new().end_within(max, seen, false), end);
@@ -134,7 +134,7 @@ fn an_insertion_moves_boundaries_with_the_content() {
             moved.filter(|boundary| boundary.at > 0).collect()
         };
         let (plain, moved) = (behind(&block, 20_000), behind(&edited, 20_008));
-        // One chunk of the largest level may be cut otherwise; what follows it is not.
+        // One chunk of the largest level may be cut otherwise; the following ones are not.
         let step =
             plain.iter().find(|boundary| boundary.level == 0 && moved.contains(boundary)).map(|b| b.at);
         let step = step.unwrap_or_else(|| panic!("never in step again with seed {seed}"));
@@ -144,12 +144,12 @@ fn an_insertion_moves_boundaries_with_the_content() {
 }
 
 #[test]
-fn only_what_has_no_boundary_is_cut_by_position() {
+fn only_content_without_boundary_is_cut_by_position() {
     let zeros = cut(&DEFAULT, &[0; 65_536]);
     let largest: Vec<Range<usize>> = chunks(&zeros, 0, 65_536);
     assert_eq!(largest, [0..16_384, 16_384..32_768, 32_768..49_152, 49_152..65_536]);
     assert_eq!(chunks(&zeros, 2, 65_536).len(), 65_536 / 256);
-    // A single place that content marks, far from where position would cut.
+    // A single place marked by content, far from the cut by position.
     let mut marked = vec![0; 65_536];
     marked[10_000..10_100].copy_from_slice(&noise(100, 1));
     let found: Vec<u32> = cut(&DEFAULT, &marked).into_iter().filter(|b| b.level == 0).map(|b| b.at).collect();
@@ -157,7 +157,7 @@ fn only_what_has_no_boundary_is_cut_by_position() {
 }
 
 #[test]
-fn blocks_end_where_content_says() {
+fn blocks_end_by_content() {
     for seed in 0..20 {
         let stream = noise(400_000, seed);
         for max in [Roots::LEAST_MAX, Roots::MAX] {
@@ -181,14 +181,14 @@ fn long_blocks_consist_of_whole_short_ones() {
 }
 
 #[test]
-fn limits_that_differ_a_little_cut_alike() {
+fn slightly_different_limits_cut_alike() {
     let stream = noise(400_000, 1);
     let [at_16_000, at_8192, at_1000, at_4096] = [16_000, 8192, 1000, 4096].map(|max| ends(max, &stream));
     assert_eq!((at_16_000, at_1000), (at_8192.clone(), at_4096));
     assert!((40..90).contains(&at_8192.len()), "{}", at_8192.len());
 }
 
-/// Where the blocks of a stream end that have at most `max` bytes.
+/// The ends of a stream's blocks of at most `max` bytes.
 fn ends(max: usize, stream: &[u8]) -> Vec<usize> {
     let (mut roots, mut ends, mut at) = (Roots::new(), Vec::new(), 0);
     while at < stream.len() {
@@ -207,7 +207,7 @@ fn a_block_may_grow_until_it_is_full() {
         assert_eq!(roots.end(&zeros[..len], true), len);
     }
     assert_eq!(roots.end(&zeros, true), Roots::MAX);
-    // Bytes with places to choose from, none of them good enough to end a block that may still grow.
+    // Bytes with candidates, none of them good enough to end a block before its limit.
     let seed = (0..).find(|&seed| roots.end(&noise(Roots::MAX, seed), true) == Roots::MAX).unwrap();
     let full = noise(Roots::MAX, seed);
     assert!(roots.end(&full, false) < Roots::MAX, "seed {seed}");

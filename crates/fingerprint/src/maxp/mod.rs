@@ -1,9 +1,8 @@
-//! MAXP: the position of the largest hash in each region of p bytes [EndRE §5.1.2].
+//! MAXP: the position of the largest hash in each p bytes [EndRE §5.1.2].
 //!
-//! Regions are aligned to the start of the block, which makes the choice a plain maximum without a sliding
-//! window, at the price that an insertion moves the regions over the content. A position whose hash is the
-//! largest for p bytes around is chosen all the same, and Max-Match needs no more than that. The sliding form is
-//! [`crate::MaxpStrict`].
+//! Regions are aligned to the start of the block. This makes the choice a plain maximum without a sliding window, at
+//! a price: an insertion moves the regions over the content. A position with the largest hash for p bytes around is
+//! chosen all the same, enough for Max-Match. The sliding form is [`crate::MaxpStrict`].
 
 #[cfg(test)]
 mod naive;
@@ -21,11 +20,11 @@ use crate::peaks::vector::Vectors;
 use crate::product::HASHED;
 use crate::vector::{Backend, Task, Vector};
 
-/// Chooses, in each aligned region of `period` bytes, the position whose next four bytes hash highest.
+/// Chooses, in each aligned region of `period` bytes, the position with the highest hash of four bytes.
 ///
-/// The hash is the product of the four bytes, as a little-endian number, and 0x9E3779B1, modulo 2^32; of equal
-/// ones the leftmost counts. A run of one byte value therefore has one marker a region, like any content. Where a
-/// period is a multiple of another, its markers are among the other's.
+/// The hash is the product of the four bytes, as a little-endian number, and 0x9E3779B1, modulo 2^32; of equal ones
+/// the leftmost counts. A run of one byte value therefore has one marker a region, like any content. If a period is a
+/// multiple of another, its markers are among the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Maxp {
     period: usize,
@@ -34,14 +33,14 @@ pub struct Maxp {
 }
 
 impl Maxp {
-    /// Creates the choice of one marker each `period` bytes that starts a window of `window` bytes.
+    /// Creates the choice of one marker, the start of a window of `window` bytes, in each `period` bytes.
     ///
-    /// A period of 0 is taken as 1, a window below 4 bytes, which could not be hashed, as 4.
+    /// A period of 0 counts as 1, a window below 4 bytes, too short for the hash, as 4.
     pub fn new(period: usize, window: usize) -> Self {
         Self { period: period.max(1), window: window.max(HASHED), backend: Backend::best() }
     }
 
-    /// Runs on `backend` instead of the best that the machine has.
+    /// Runs on `backend` instead of the best one here.
     pub fn on(self, backend: Backend) -> Self {
         Self { backend, ..self }
     }
@@ -56,7 +55,7 @@ impl Markers for Maxp {
     }
 }
 
-/// Appending the markers of `positions`, one for each aligned region of `period` bytes that it touches.
+/// The markers of `positions`, one for each aligned region of `period` bytes in touch.
 struct Select<'a> {
     period: usize,
     bytes: &'a [u8],

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::product::MULTIPLIER;
 
-/// Appends the markers of `range`, one for each aligned region of `period` bytes that it touches.
+/// Appends the markers of `range`, one for each aligned region of `period` bytes in touch with it.
 pub(crate) fn select(
     period: usize,
     bytes: &[u8],

@@ -1,12 +1,12 @@
-//! MAXP with a sliding window: the positions whose hash is the largest around [EndRE §5.1.2].
+//! MAXP with a sliding window: the positions of locally largest hashes [EndRE §5.1.2].
 //!
 //! Whether a position is a marker depends on the bytes within p/2 of it and on nothing else, so an insertion
 //! changes no marker further away: these markers may cut chunks. Any two are more than p/2 apart.
 //!
 //! A stretch of p/2 positions has at most one marker, its peak. So the peaks of such stretches are found first, and
-//! only they are compared with what lies around: with the peaks of the stretches beside, and, where such a peak is
-//! higher but too far away to count, with the part of its stretch that counts. *Rejected*: a queue of falling
-//! maxima, or prefix and suffix maxima of stretches, which take each position by itself and do not become vectors.
+//! only they are compared with their surroundings: with the peaks of the stretches beside, and, if such a peak is
+//! higher but too far away to count, with the near part of its stretch. *Rejected*: a queue of falling maxima, or
+//! prefix and suffix maxima of stretches: they take each position by itself and do not become vectors.
 
 #[cfg(test)]
 mod naive;
@@ -24,11 +24,11 @@ use crate::peaks::{Peak, Peaks};
 use crate::product::HASHED;
 use crate::vector::{Backend, Task, Vector};
 
-/// Chooses the positions whose hash is the largest of all positions up to p/2 before and behind them.
+/// Chooses the positions with the largest hash of all positions up to p/2 before and behind them.
 ///
-/// The hash is that of [`crate::Maxp`]; of equal ones the leftmost counts. At the ends of the bytes, what is there
-/// counts. On random bytes the mean distance is p + 1; bytes that repeat with a period below p/2 have one marker
-/// at their start and none behind it.
+/// The hash is that of [`crate::Maxp`]; of equal ones the leftmost counts. At the ends of the bytes, the existing
+/// positions count. On random bytes the mean distance is p + 1; bytes with a period below p/2 have one marker at
+/// their start and none behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxpStrict {
     radius: usize,
@@ -37,15 +37,15 @@ pub struct MaxpStrict {
 }
 
 impl MaxpStrict {
-    /// Creates the choice of one marker in about `period` bytes that starts a window of `window` bytes.
+    /// Creates the choice of one marker, the start of a window of `window` bytes, in about `period` bytes.
     ///
-    /// With a period of 0 or 1 every position is a marker; a window below 4 bytes, which could not be hashed, is
-    /// taken as 4.
+    /// With a period of 0 or 1 every position is a marker; a window below 4 bytes, too short for the hash, counts as
+    /// 4.
     pub fn new(period: usize, window: usize) -> Self {
         Self { radius: period / 2, window: window.max(HASHED), backend: Backend::best() }
     }
 
-    /// Runs on `backend` instead of the best that the machine has.
+    /// Runs on `backend` instead of the best one here.
     pub fn on(self, backend: Backend) -> Self {
         Self { backend, ..self }
     }
@@ -64,7 +64,7 @@ impl Markers for MaxpStrict {
 /// Appending the markers of `positions`.
 struct Select<'a> {
     bytes: &'a [u8],
-    /// Where the positions end that a marker has to lead.
+    /// The end of the positions to be led by a marker.
     end: usize,
     /// How far it has to lead.
     radius: usize,
@@ -88,7 +88,7 @@ impl Task for Select<'_> {
 impl Select<'_> {
     #[inline(always)]
     fn with(self, peaks: impl Peaks) {
-        // As long as the radius, so that what lies around a position is in its stretch and the two beside it.
+        // As long as the radius: the surroundings of a position are in its stretch and the two beside it.
         let stretch = self.radius.max(1);
         let first = self.positions.start - self.positions.start % stretch;
         let mut start = first;
@@ -113,7 +113,7 @@ impl Select<'_> {
         peaks.peak(self.bytes, positions.start..positions.end.min(self.end))
     }
 
-    /// Returns whether `peak`, of the stretch that begins at `start`, is higher than all before it that count.
+    /// Returns whether `peak`, of the stretch at `start`, is higher than all before it within the radius.
     #[inline(always)]
     fn leads_the_left(&self, peaks: impl Peaks, peak: &Peak, left: Option<Peak>, start: usize) -> bool {
         let around = peak.at.saturating_sub(self.radius);
@@ -125,7 +125,7 @@ impl Select<'_> {
         }
     }
 
-    /// Returns whether `peak`, of the stretch that ends at `end`, is as high as all behind it that count.
+    /// Returns whether `peak`, of the stretch up to `end`, is as high as all behind it within the radius.
     #[inline(always)]
     fn leads_the_right(&self, peaks: impl Peaks, peak: &Peak, right: Option<Peak>, end: usize) -> bool {
         let around = peak.at.saturating_add(self.radius).saturating_add(1).min(self.end);

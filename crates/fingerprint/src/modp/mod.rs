@@ -1,9 +1,9 @@
-//! MODP: the positions whose hash has one residue of p [EndRE §5.1.1], in a form for vectors.
+//! MODP in a form for vectors: hashes with one residue [EndRE §5.1.1].
 //!
-//! The published MODP compares Rabin's fingerprint of the whole window, byte after byte; it is
-//! [`crate::ModpRabin`]. Here a position is judged by the product of its next four bytes, and bytes behind a marker
-//! are passed over as SAMPLEBYTE does [EndRE §5.1.4], which bounds how many markers any content can have. Content
-//! that repeats is marked alike from the first marker on that both occurrences share.
+//! The published MODP compares Rabin's fingerprint of the whole window, byte after byte; it is [`crate::ModpRabin`].
+//! Here a position is judged by the product of its next four bytes, and bytes behind a marker are passed over as in
+//! SAMPLEBYTE [EndRE §5.1.4], as a bound on the markers of any content. Repeated content is marked alike from the
+//! first marker common to both occurrences on.
 
 #[cfg(test)]
 mod naive;
@@ -19,10 +19,10 @@ use crate::product::{HASHED, MULTIPLIER, hash};
 use crate::skip::{self, Sieve};
 use crate::vector::{Backend, Group, Vector, each};
 
-/// Chooses the positions whose next four bytes have a large product, and passes over half a period behind each.
+/// Chooses the positions with a large product of four bytes, and passes over half a period behind each.
 ///
 /// The product is that of [`crate::Maxp`], taken as a signed number; one in p/2 values is large enough. The choice is
-/// by the largest and not by a residue of 0, of which a run of zeros would have one at every position.
+/// by the largest and not by a residue of 0: a run of zeros would have one at every position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modp {
     period: usize,
@@ -32,9 +32,9 @@ pub struct Modp {
 }
 
 impl Modp {
-    /// Creates the choice of one marker in `period` bytes on average that starts a window of `window` bytes.
+    /// Creates the choice of one marker, the start of a window of `window` bytes, in `period` bytes on average.
     ///
-    /// A period of 0 is taken as 1, a window below 4 bytes, which could not be hashed, as 4.
+    /// A period of 0 counts as 1, a window below 4 bytes, too short for the hash, as 4.
     pub fn new(period: usize, window: usize) -> Self {
         let period = period.max(1);
         Self {
@@ -45,7 +45,7 @@ impl Modp {
         }
     }
 
-    /// Runs on `backend` instead of the best that the machine has.
+    /// Runs on `backend` instead of the best one here.
     pub fn on(self, backend: Backend) -> Self {
         Self { backend, ..self }
     }
@@ -63,10 +63,10 @@ impl Markers for Modp {
     }
 }
 
-/// Accepts the hashes that are large as signed numbers.
+/// Accepts the hashes large as signed numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Large {
-    /// The largest hash that is not accepted.
+    /// The largest hash below acceptance.
     below: i32,
 }
 

@@ -1,8 +1,8 @@
 //! MODP as published: Rabin's fingerprint of every window [EndRE §5.1.1, Figure 2].
 //!
-//! The fingerprint of a window is the remainder of its bits, as a polynomial over GF(2), by one of degree 63, kept
-//! by two tables of 256 entries: one for the byte that enters, one for the byte that leaves. Every byte costs two
-//! look-ups that wait for the one before, which is why this choice is here as the baseline and not for use.
+//! The fingerprint of a window is the remainder of its bits, as a polynomial over GF(2), by one of degree 63. Two
+//! tables of 256 entries keep it: one for the entering byte, one for the leaving byte. Every byte costs two dependent
+//! look-ups, so this choice is a baseline and not for use.
 
 #[cfg(test)]
 mod naive;
@@ -16,22 +16,22 @@ use crate::Markers;
 use crate::markers::positions;
 use crate::product::HASHED;
 
-/// Chooses the positions whose window has a Rabin fingerprint of p − 1 modulo p.
+/// Chooses the positions with a Rabin fingerprint of p − 1 modulo p.
 ///
-/// The figure takes a residue of 0, which a run of zeros has at every position; p − 1 is as rare otherwise. Nothing
-/// is passed over behind a marker, so periodic content can still have a marker at every position.
+/// The figure takes a residue of 0, the residue of every position in a run of zeros; p − 1 is as rare otherwise.
+/// Nothing is passed over behind a marker, so periodic content can still have a marker at every position.
 #[derive(Clone, Debug)]
 pub struct ModpRabin {
     period: usize,
     window: usize,
     /// How many bytes of the window the fingerprint is of.
     hashed: usize,
-    /// What a byte adds to the fingerprint once it has left the window's start.
+    /// The share of a byte in the fingerprint once it has left the window's start.
     leaving: Box<[u64; 256]>,
 }
 
 impl ModpRabin {
-    /// Creates the choice of one marker in `period` bytes on average that starts a window of `window` bytes.
+    /// Creates the choice of one marker, the start of a window of `window` bytes, in `period` bytes on average.
     ///
     /// A period of 0 is taken as 1, a window below 4 bytes as 4. The table of leaving bytes takes 2 KiB and 256 × `window` steps. Of a
     /// window above 4 KiB, the first 4 KiB count.
@@ -61,19 +61,19 @@ impl Markers for ModpRabin {
     }
 }
 
-/// Returns the fingerprint of what `fingerprint` stands for with `byte` behind it.
+/// Returns the fingerprint of the bytes of `fingerprint` with `byte` behind them.
 #[inline(always)]
 fn append(fingerprint: u64, byte: u8) -> u64 {
     (fingerprint << 8 | u64::from(byte)) ^ look_up(&OVERFLOWS, fingerprint >> (DEGREE - 8))
 }
 
-/// Returns entry `index` of a table that has one for each byte value.
+/// Returns entry `index` of a table with one for each byte value.
 #[inline(always)]
 fn look_up(table: &[u64; 256], index: u64) -> u64 {
     table.get(usize::from(index as u8)).copied().unwrap_or(0)
 }
 
-/// The longest stretch that is hashed, so that no window takes long to prepare for.
+/// The longest stretch to be hashed, so no window takes long to prepare for.
 const MAX_HASHED: usize = 4096;
 
 /// The irreducible polynomial, from LBFS, as the bits of its coefficients.
@@ -82,7 +82,7 @@ const POLYNOMIAL: u64 = 0xbfe6_b8a5_bf37_8d83;
 /// The degree of [`POLYNOMIAL`]; a fingerprint has as many bits.
 const DEGREE: u32 = 63;
 
-/// What to add when a shift by a byte moves one beyond the degree: its remainder, and itself to clear it.
+/// The number to add when a shift by a byte moves one beyond the degree: its remainder, and itself to clear it.
 static OVERFLOWS: [u64; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

@@ -1,4 +1,4 @@
-//! The published MODP as it would be explained: a division of polynomials for each window.
+//! The published MODP by definition: a division of polynomials for each window.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The position with the highest hash in a stretch of bytes: what both forms of MAXP spend their time on.
+//! The highest hash in a stretch of bytes: the main cost of MAXP.
 
 pub(crate) mod scalar;
 pub(crate) mod vector;
@@ -16,7 +16,7 @@ pub(crate) struct Peak {
 pub(crate) trait Peaks: Copy {
     /// Returns the leftmost position of `positions` with the highest hash; `None` if there are no positions.
     ///
-    /// Every position must have four bytes; those that have not are left out.
+    /// Every position must have four bytes; the others are left out.
     fn peak(self, bytes: &[u8], positions: Range<usize>) -> Option<Peak>;
 
     /// Returns whether any of `positions` has a hash of `least` or more.

@@ -24,13 +24,13 @@ impl Peaks for Scalar {
     }
 }
 
-/// Returns which of the first `count` positions of `region` has the largest hash, the leftmost of equal ones.
+/// Returns the position, among the first `count` of `region`, with the largest hash, the leftmost of equal ones.
 ///
 /// A key is the hash, and below it the position counted backwards: the largest key is the leftmost largest hash.
 #[inline]
 fn argmax(region: &[u8], count: usize) -> usize {
-    // Four maxima grow side by side, so that none waits for the one before. They share the position of the
-    // step's first byte; the lane is taken off at the end, which changes no order within a lane.
+    // Four independent maxima grow side by side. They share the position of the step's first byte; the lane is taken
+    // off at the end, without a change of order within a lane.
     let mut lanes = [0u64; LANES];
     let mut backwards = u64::from(u32::MAX);
     let steps = (count / LANES).min(region.len().saturating_sub(LANES) / LANES);

@@ -51,14 +51,14 @@ impl<V: Vector> Peaks for Vectors<V> {
 const TWO: usize = 2 * LANES;
 
 impl<V: Vector> Vectors<V> {
-    /// The peak of fewer than 32 positions; `None` without positions, or where the bytes end too soon.
+    /// The peak of fewer than 32 positions; `None` without positions, or if the bytes end too soon.
     #[inline(always)]
     fn of_less(self, bytes: &[u8], positions: &Range<usize>) -> Option<Peak> {
         let Self(v) = self;
         let [a, b, c, d] = v.products(group(bytes, positions.start)?, v.splat_u32(MULTIPLIER));
         let count = v.splat_u32(positions.len() as u32);
         let [of_a, of_b, of_c, of_d] = &PLACES;
-        // What lies behind the positions becomes 0 and loses, or comes behind them if it draws.
+        // Numbers behind the positions become 0 and lose, or come behind them in a draw.
         let hashes = [
             v.and(a, v.gt_i32(count, v.load(of_a))),
             v.and(b, v.gt_i32(count, v.load(of_b))),
@@ -84,7 +84,7 @@ impl<V: Vector> Vectors<V> {
     #[inline(always)]
     fn of_two_groups(self, bytes: &[u8], positions: Range<usize>) -> Option<Peak> {
         let Self(v) = self;
-        // The second group ends where the positions end, and shares some with the first.
+        // The second group ends with the positions, and shares some with the first.
         let apart = positions.len() - LANES;
         let multiplier = v.splat_u32(MULTIPLIER);
         let a = v.products(group(bytes, positions.start)?, multiplier);
@@ -95,18 +95,18 @@ impl<V: Vector> Vectors<V> {
         Some(Peak { at: positions.start + first as usize, hash: v.first_u32(highest) })
     }
 
-    /// The peak of more positions: first in which 64 of them it is, then where.
+    /// The peak of more positions: first its group of 64, then its place.
     ///
-    /// Nothing is decided on the way, since no processor foresees where a peak is.
+    /// No branch depends on the data, since no processor foresees the place of a peak.
     #[inline(always)]
     fn of_many_groups(self, bytes: &[u8], positions: Range<usize>) -> Option<Peak> {
         let Self(v) = self;
         let multiplier = v.splat_u32(MULTIPLIER);
-        // The last 64 end where the positions end, and share some with those before.
+        // The last 64 end with the positions, and share some with those before.
         let last = positions.end - TWO;
         let start = |step: usize| (positions.start + step * TWO).min(last);
         let steps = positions.len().div_ceil(TWO);
-        // For each number of the registers, the highest so far, and the step that had it first, counted backwards.
+        // For each number of the registers, the highest so far, and its first step, counted backwards.
         let mut highest = v.splat_u32(0);
         let mut firsts = v.splat_u32(steps as u32);
         for step in 0..steps {
@@ -128,7 +128,7 @@ impl<V: Vector> Vectors<V> {
         self.0.max_u32(self.0.max_u32(a, b), self.0.max_u32(c, d))
     }
 
-    /// Returns which positions of a group have the hash `highest`.
+    /// Returns the positions of a group with the hash `highest`.
     #[inline(always)]
     fn places(self, hashes: [V::Register; 4], highest: V::Register) -> u32 {
         self.0.interleave(each(
@@ -139,7 +139,7 @@ impl<V: Vector> Vectors<V> {
     }
 }
 
-/// Which position's hash each number of [`Vector::products`] is.
+/// The positions of the hashes in [`Vector::products`].
 const PLACES: [[u8; LANES]; 4] = {
     let mut places = [[0; LANES]; 4];
     let mut position = 0;

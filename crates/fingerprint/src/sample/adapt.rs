@@ -1,25 +1,25 @@
-//! Fitting SAMPLEBYTE's table to the traffic while it flows, which the paper leaves for later [EndRE §5.1.4].
+//! Online adaptation of SAMPLEBYTE's table to traffic, left open by [EndRE §5.1.4].
 //!
-//! The paper sorts bytes by how often redundant content has them, and adds them to the table while savings grow. Savings
-//! of a table that is not in use cannot be seen, so they are modelled: a table is as good as the distance it would keep
-//! between markers, in what was sent and in what turned out to be redundant. It is too sparse if markers are further
-//! apart than p would have them, and too dense if nearly every position is a marker, since the skip behind markers then
-//! makes a fixed grid that an insertion shifts for good. Both are judged for each stretch of content by itself, so that
-//! a table that suits half of the traffic does not hide that it finds nothing in the other half.
+//! The paper sorts bytes by their frequency in redundant content, and adds them to the table while savings grow. The
+//! savings of an unused table cannot be measured, so they are modelled: a table is as good as its distance between
+//! markers, in all sent bytes and in redundant ones. It is too sparse with markers further apart than p, and too
+//! dense with markers at nearly every position, since the skip behind markers then makes a fixed grid, shifted for
+//! good by an insertion. Both are judged for each stretch of content by itself, so a table good for half of the
+//! traffic does not hide its failure in the other half.
 //!
-//! Where a table marks nothing, nothing is found to be redundant; what was sent then decides alone.
+//! A table without markers finds nothing redundant; the sent bytes alone decide then.
 //!
-//! A table is fitted to half of the stretches and judged by the other half: what it owes to chance does not count.
+//! A table is fitted to half of the stretches and judged by the other half: chance does not count.
 //!
-//! *Rejected*: sums of counts that decay, which cannot tell two kinds of content from one between them; trying tables
-//! on the traffic in turn, since all that was inserted by another table is lost to each.
+//! *Rejected*: decaying sums of counts, blind to the difference between two kinds of content and one between them;
+//! trying tables on the traffic in turn, since each loses everything inserted by another.
 
 use super::SampleTable;
 
-/// Learns from samples of the traffic which bytes would make better markers.
+/// Learns better marker bytes from samples of the traffic.
 ///
-/// It looks at one byte in 499, and compares tables once in at least 512 KiB, more seldom while none is better: together
-/// less than a hundredth of what encoding costs. It takes up to 36 KiB. The same bytes give the same tables.
+/// It looks at one byte in 499, and compares tables once in at least 512 KiB, less often while none is better:
+/// together less than a hundredth of the encoding's cost. It takes up to 36 KiB. The same bytes give the same tables.
 #[derive(Clone, Debug)]
 pub struct Adaptation {
     table: SampleTable,
@@ -29,12 +29,12 @@ pub struct Adaptation {
     quality: Box<[f32; SAMPLES + 1]>,
     /// Stretches of content until tables are compared again.
     until_next: u32,
-    /// How many stretches there were before that.
+    /// The number of stretches before it.
     interval: u32,
 }
 
 impl Adaptation {
-    /// Creates the adaptation of `table` for markers that are to be `period` bytes apart.
+    /// Creates the adaptation of `table` for markers about `period` bytes apart.
     pub fn new(table: SampleTable, period: usize) -> Self {
         Self {
             table,
@@ -46,31 +46,31 @@ impl Adaptation {
         }
     }
 
-    /// Returns the table in use: the last that [`Self::next_table`] returned, or the first.
+    /// Returns the table in use: the last one returned by [`Self::next_table`], or the first.
     pub const fn table(&self) -> SampleTable {
         self.table
     }
 
-    /// Changes the distance that markers are to have.
+    /// Changes the intended distance of markers.
     pub fn set_period(&mut self, period: usize) {
         self.quality = quality(period);
     }
 
-    /// Takes note of bytes that are sent, whether or not they are found to be redundant.
+    /// Takes note of sent bytes, redundant or not.
     pub fn note_content(&mut self, bytes: &[u8]) {
         self.until_next = self.until_next.saturating_sub(self.content.note(bytes));
     }
 
-    /// Takes note of bytes that were found to be redundant.
+    /// Takes note of redundant bytes.
     pub fn note_copied(&mut self, bytes: &[u8]) {
         self.copied.note(bytes);
     }
 
-    /// Returns a table that is clearly better for the recent traffic than the one in use, and takes it for in use.
+    /// Returns a table clearly better for the recent traffic than the one in use, and takes it for in use.
     ///
-    /// It is to be asked once for each block. What was found by the old table is not found by the new one, so the
-    /// better one has to be better by a quarter. While the table in use leaves something to be desired, the wait for the
-    /// next comparison doubles, up to 64 MiB.
+    /// To be called once for each block. The repeats of the old table are lost to the new one, so the better one has
+    /// to be better by a quarter. While the table in use leaves something to be desired, the wait for the next
+    /// comparison doubles, up to 64 MiB.
     pub fn next_table(&mut self) -> Option<SampleTable> {
         if self.until_next > 0 {
             return None;
@@ -84,13 +84,13 @@ impl Adaptation {
         self.until_next = self.interval;
         if let Some(table) = better {
             self.table = table;
-            // It was found by the table before, and is full of what that one chose.
+            // It was found by the old table, and is full of the old table's bytes.
             self.copied = Samples::default();
         }
         better
     }
 
-    /// Returns how good `table` is for the recent traffic, from 0 to 1, by the half of it that none is fitted to.
+    /// Returns the score of `table` for the recent traffic, from 0 to 1, by the half without any fitting.
     fn score(&self, table: SampleTable) -> f32 {
         let stretches = self.half(1).map(|stretch| {
             let hits: usize = table.bytes().map(|byte| stretch.count(byte)).sum();
@@ -123,7 +123,7 @@ impl Adaptation {
         SampleTable::from_bytes(chosen).ok()
     }
 
-    /// Returns the bytes that the recent traffic has most often, at most [`CANDIDATES`] of them.
+    /// Returns the most frequent bytes of the recent traffic, at most [`CANDIDATES`] of them.
     fn frequent_bytes(&self) -> Vec<u8> {
         let total = |byte: u8| -> usize { self.half(0).map(|stretch| stretch.count(byte)).sum() };
         let mut totals: Vec<(usize, u8)> = (0..=u8::MAX).map(|byte| (total(byte), byte)).collect();
@@ -132,7 +132,7 @@ impl Adaptation {
         totals.into_iter().take(CANDIDATES).map(|(_, byte)| byte).collect()
     }
 
-    /// Returns half of the stretches, one or the other, with which no traffic that alternates falls into step.
+    /// Returns one half of the stretches; alternating traffic does not fall into step with it.
     fn half(&self, which: u32) -> impl Iterator<Item = &Stretch> {
         [&self.content, &self.copied]
             .into_iter()
@@ -147,7 +147,7 @@ impl Adaptation {
 struct Samples {
     /// The last stretches, in no order.
     full: Vec<Stretch>,
-    /// Which of them is the oldest.
+    /// The index of the oldest.
     oldest: usize,
     filling: Stretch,
     /// How many bytes are passed over before the next sample.
@@ -155,7 +155,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// Takes samples of `bytes`, and returns how many stretches that completes.
+    /// Takes samples of `bytes`, and returns the number of newly complete stretches.
     fn note(&mut self, bytes: &[u8]) -> u32 {
         let mut completed = 0;
         let mut at = self.skip;
@@ -173,7 +173,7 @@ impl Samples {
         completed + u32::from(self.complete(enough))
     }
 
-    /// Puts the stretch that is being filled with the others once it has `enough` samples, in place of the oldest.
+    /// Puts the open stretch with the others once it has `enough` samples, in place of the oldest.
     fn complete(&mut self, enough: usize) -> bool {
         if self.filling.len < enough {
             return false;
@@ -203,7 +203,7 @@ impl Stretch {
         self.len += 1;
     }
 
-    /// Returns what it would be with [`SAMPLES`] samples, of which it has no more.
+    /// Returns it scaled to [`SAMPLES`] samples; it has at most as many.
     fn scaled(mut self) -> Self {
         for count in &mut self.counts {
             *count = (usize::from(*count) * SAMPLES / self.len.max(1)) as u16;
@@ -236,22 +236,22 @@ fn quality(period: usize) -> Box<[f32; SAMPLES + 1]> {
     }))
 }
 
-/// One byte in so many is looked at: a prime, so that records of no size are seen at one place only.
+/// The distance of samples: a prime, so records of any size are seen at all their places.
 const STRIDE: usize = 499;
 
-/// What the samples of a stretch are scaled to.
+/// The scaled number of a stretch's samples.
 const SAMPLES: usize = 256;
 
-/// The samples that make a stretch; at the end of a large block, half of them.
+/// The samples of a stretch; at the end of a large block, half of them.
 const ENOUGH: usize = 128;
 
-/// The stretches of content that are remembered, and those of redundant content.
+/// The remembered stretches of content, and those of redundant content.
 const STRETCHES: usize = 32;
 
-/// The bytes that a table is made from.
+/// The candidates for a table.
 const CANDIDATES: usize = 32;
 
-/// A byte that makes a table better by less is left out.
+/// The least gain of a byte for a place in the table.
 const DIMINISHING: f32 = 0.01;
 
 /// How much better a table has to be to replace another: a quarter, and more than nothing.

@@ -1,4 +1,4 @@
-//! Which bytes SAMPLEBYTE chooses [EndRE §5.1.4].
+//! Marker bytes of SAMPLEBYTE [EndRE §5.1.4].
 
 mod adapt;
 
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 pub use adapt::Adaptation;
 
-/// The byte values that are markers: at least one of them, and not all.
+/// The set of marker bytes: at least one of them, and not all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SampleTable {
     /// Bit `byte % 64` of word `byte / 64` is set if `byte` is chosen.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_an_error() {
+    fn invalid_table_is_an_error() {
         assert_eq!(SampleTable::from_bytes([]), Err(SampleTableError::Empty));
         assert_eq!(SampleTable::from_bytes(0..=u8::MAX), Err(SampleTableError::Full));
         for (text, error) in [

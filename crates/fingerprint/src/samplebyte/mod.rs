@@ -14,10 +14,10 @@ use crate::skip::{self, Sieve};
 use crate::vector::{Backend, Group, LANES, Vector};
 use crate::{Markers, SampleTable};
 
-/// Chooses the positions whose byte is in a table, and passes over half a period behind each.
+/// Chooses the positions with a byte of a table, and passes over half a period behind each.
 ///
-/// How dense markers are depends on the content: at most two in a period whatever the table, none at all where
-/// no byte of the table occurs. Which bytes are worth choosing is what a [`SampleTable`] is trained for.
+/// The density of markers depends on the content: at most two in a period with any table, none at all without bytes
+/// of the table. A [`SampleTable`] is trained for a good choice of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleByte {
     period: usize,
@@ -27,7 +27,7 @@ pub struct SampleByte {
 }
 
 impl SampleByte {
-    /// Creates the choice of the bytes of `table` that start a window of `window` bytes.
+    /// Creates the choice of the bytes of `table` at the start of a window of `window` bytes.
     ///
     /// A period of 0 is taken as 1, a window below 4 bytes as 4.
     pub fn new(period: usize, window: usize, table: SampleTable) -> Self {
@@ -35,12 +35,12 @@ impl SampleByte {
         Self { period, window, sieve: OneOf::new(table), backend: Backend::best() }
     }
 
-    /// Runs on `backend` instead of the best that the machine has.
+    /// Runs on `backend` instead of the best one here.
     pub fn on(self, backend: Backend) -> Self {
         Self { backend, ..self }
     }
 
-    /// Returns the bytes that are chosen.
+    /// Returns the chosen bytes.
     pub const fn table(&self) -> SampleTable {
         self.sieve.table
     }
@@ -60,8 +60,8 @@ impl Markers for SampleByte {
 
 /// Accepts the bytes of a table.
 ///
-/// For vectors, the table is a matrix: row by the lower half of a byte, one bit for each upper half. Looking up the row
-/// of a byte, and the bit of its upper half, tells for 32 bytes at once which are accepted.
+/// For vectors, the table is a matrix: row by the lower half of a byte, one bit for each upper half. Looking up the
+/// row of a byte, and the bit of its upper half, tests 32 bytes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OneOf {
     table: SampleTable,
@@ -103,7 +103,7 @@ impl Sieve for OneOf {
     ) -> u32 {
         let bytes = vector.load(group.first_chunk().unwrap_or(&[0; LANES]));
         let (lower, upper) = (vector.lower_nibbles(bytes), vector.upper_nibbles(bytes));
-        // Of an upper half, either its low bit or its high bit is 0, and so is what it selects.
+        // Of an upper half, either its low bit or its high bit is 0, and so is its selection.
         let low = vector.and(vector.look_up(low, lower), vector.look_up(low_bits, upper));
         let high = vector.and(vector.look_up(high, lower), vector.look_up(high_bits, upper));
         vector.nonzero_bytes(vector.or(low, high))

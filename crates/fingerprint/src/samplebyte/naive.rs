@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::SampleTable;
 
-/// Appends the markers of `range` and returns the first position that was not looked at, or the range's end.
+/// Appends the markers of `range` and returns the first position not examined, or the range's end.
 pub(crate) fn select(
     (period, table): (usize, SampleTable),
     bytes: &[u8],

@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 use super::{LANES, Vector};
 
-/// NEON, which every build for this target may use.
+/// NEON, available to every build for this target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neon;
 
@@ -12,7 +12,7 @@ pub(super) struct Neon;
 #[derive(Clone, Copy)]
 pub(super) struct Pair(uint8x16_t, uint8x16_t);
 
-/// Calls intrinsics that need no more than that the processor has them.
+/// Calls intrinsics whose only requirement is the processor's support.
 macro_rules! neon {
     ($($code:tt)*) => {
         // SAFETY: this file is compiled for targets with NEON only; registers are values, and no memory is touched.
@@ -132,7 +132,7 @@ impl Vector for Neon {
     }
 }
 
-/// Returns a bit for each byte, of which each is all ones or 0.
+/// Returns a bit for each byte; each byte is all ones or 0.
 #[inline(always)]
 fn bits(a: Pair) -> u32 {
     const PLACES: [u8; LANES / 2] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];

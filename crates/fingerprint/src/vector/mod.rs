@@ -1,8 +1,8 @@
-//! What the vector versions need of a processor, and which of its instruction sets they run on.
+//! The vector operations of the algorithms, and the instruction sets for them.
 //!
-//! An algorithm is written once, over [`Vector`], as safe code: a value of a type that implements it exists only
-//! where the processor has the instructions, so its methods need no further proof. [`Backend::run`] takes the one
-//! decision of a call, and compiles the whole [`Task`] for the instruction set that it was taken for.
+//! An algorithm is written once, over [`Vector`], as safe code: a value of an implementing type exists only on a
+//! processor with the instructions, so its methods need no further proof. [`Backend::run`] takes the one decision of
+//! a call, and compiles the whole [`Task`] for the chosen instruction set.
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon", not(feature = "portable")))]
 #[expect(unsafe_code, reason = "NEON's instructions")]
@@ -13,7 +13,7 @@ mod x86_64;
 
 use std::fmt;
 
-/// What the loops of this crate run on.
+/// The instruction set for this crate's loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// Any processor.
@@ -25,10 +25,10 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// All of them, whatever this machine has.
+    /// All of them, on any machine.
     pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Neon];
 
-    /// Returns the fastest that this machine has; [`Self::Portable`] in a build with the feature `portable`.
+    /// Returns the fastest on this machine; [`Self::Portable`] in a build with the feature `portable`.
     #[inline]
     pub fn best() -> Self {
         [Self::Avx2, Self::Neon].into_iter().find(|backend| backend.is_available()).unwrap_or(Self::Portable)
@@ -79,22 +79,22 @@ impl fmt::Display for Backend {
     }
 }
 
-/// Work that has a version for any processor and one for vectors.
+/// Work with a version for any processor and one for vectors.
 pub(crate) trait Task {
     type Output;
 
     /// Does it without vectors.
     fn portable(self) -> Self::Output;
 
-    /// Does it with vectors; to be marked `inline(always)`, like all it calls that takes the vector, since only what
-    /// is inlined is compiled for the instruction set.
+    /// Does it with vectors; to be marked `inline(always)`, like all functions with the vector as a parameter, since
+    /// only inlined code is compiled for the instruction set.
     fn vectors<V: Vector>(self, vector: V) -> Self::Output;
 }
 
-/// Bytes in a register, and positions that one step looks at.
+/// Bytes in a register, and positions of one step.
 pub(crate) const LANES: usize = 32;
 
-/// The bytes that a step reads if each of its positions is judged by four.
+/// The bytes read by a step, with four for each position.
 pub(crate) type Group = [u8; LANES + 3];
 
 /// Returns the group of the positions from `at` on, if all its bytes are there.
@@ -103,7 +103,7 @@ pub(crate) fn group(bytes: &[u8], at: usize) -> Option<&Group> {
     bytes.get(at..)?.first_chunk()
 }
 
-/// An instruction set for registers of 32 bytes, which are also eight numbers of 32 bits.
+/// An instruction set for registers of 32 bytes, or eight numbers of 32 bits.
 pub(crate) trait Vector: Copy {
     type Register: Copy;
 
@@ -117,23 +117,23 @@ pub(crate) trait Vector: Copy {
     fn lower_nibbles(self, a: Self::Register) -> Self::Register;
     /// Returns the upper half of each byte.
     fn upper_nibbles(self, a: Self::Register) -> Self::Register;
-    /// Returns entry `indices[i]` of the table that both halves of `table` hold; indices are below 16.
+    /// Returns entry `indices[i]` of the table in both halves of `table`; indices are below 16.
     fn look_up(self, table: Self::Register, indices: Self::Register) -> Self::Register;
-    /// Returns, as bits, which bytes are not 0.
+    /// Returns the nonzero bytes, as bits.
     fn nonzero_bytes(self, a: Self::Register) -> u32;
     fn mul_u32(self, a: Self::Register, b: Self::Register) -> Self::Register;
     fn max_u32(self, a: Self::Register, b: Self::Register) -> Self::Register;
-    /// Returns all ones in each number that is equal in `a` and `b`, zeros in the others.
+    /// Returns all ones in each number equal in `a` and `b`, zeros in the others.
     fn eq_u32(self, a: Self::Register, b: Self::Register) -> Self::Register;
-    /// Returns `a` where `mask` is all ones, `b` where it is 0.
+    /// Returns `a` if `mask` is all ones, `b` if it is 0, for each byte.
     fn select(self, mask: Self::Register, a: Self::Register, b: Self::Register) -> Self::Register;
-    /// Returns all ones in each number that is greater in `a` than in `b` if they are signed, zeros in the others.
+    /// Returns all ones in each number greater in `a` than in `b` as signed ones, zeros in the others.
     fn gt_i32(self, a: Self::Register, b: Self::Register) -> Self::Register;
     /// Returns the largest number of `a` in all places.
     fn highest_u32(self, a: Self::Register) -> Self::Register;
     /// Returns the first number.
     fn first_u32(self, a: Self::Register) -> u32;
-    /// Returns bit `4 * i + j` set where number `i` of `parts[j]` is all ones; each number must be that or 0.
+    /// Returns bit `4 * i + j` set if number `i` of `parts[j]` is all ones; each number must be that or 0.
     fn interleave(self, parts: [Self::Register; 4]) -> u32;
 
     /// Returns the products of each four neighbouring bytes and `multiplier`: number `i` of result `j` is of the bytes
@@ -148,7 +148,7 @@ pub(crate) trait Vector: Copy {
     }
 }
 
-/// Returns what `f` makes of each; spelt out, since an array's `map` would not be compiled for the instruction set.
+/// Returns `f` of each; spelt out, since an array's `map` would not be compiled for the instruction set.
 #[inline(always)]
 pub(crate) fn each<A, B>([a, b, c, d]: [A; 4], f: impl Fn(A) -> B) -> [B; 4] {
     [f(a), f(b), f(c), f(d)]

@@ -4,12 +4,12 @@ use std::arch::x86_64::*;
 
 use super::{LANES, Task, Vector};
 
-/// The proof that this processor has AVX2, BMI1, BMI2 and LZCNT: there is no other way to one than [`Self::new`].
+/// The proof of AVX2, BMI1, BMI2 and LZCNT on this processor: there is no other way to one than [`Self::new`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Avx2(());
 
 impl Avx2 {
-    /// Returns a value where the processor has the instructions.
+    /// Returns a value if the processor has the instructions.
     #[inline(always)]
     pub(super) fn new() -> Option<Self> {
         let has_all = is_x86_feature_detected!("avx2")
@@ -31,7 +31,7 @@ impl Avx2 {
     }
 }
 
-/// Calls intrinsics that need no more than that the processor has them.
+/// Calls intrinsics whose only requirement is the processor's support.
 macro_rules! avx2 {
     ($($code:tt)*) => {
         // SAFETY: `self` exists, so the processor has AVX2; registers are values, and no memory is touched.

@@ -1,4 +1,4 @@
-//! What is learnt from traffic of several kinds.
+//! Adaptation to traffic of several kinds.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ impl Random {
         (self.0 >> 33) as usize % limit
     }
 
-    /// Content in which each of `letters` is as frequent as it stands there.
+    /// Content with each of `letters` as frequent as there.
     fn of(&mut self, letters: &[u8], len: usize) -> Vec<u8> {
         (0..len).map(|_| letters[self.below(letters.len())]).collect()
     }
@@ -36,8 +36,8 @@ fn learn(adaptation: &mut Adaptation, content: &[u8], times: usize) -> Option<Sa
     })
 }
 
-/// Returns which part of the markers of `new` start a window that a marker of `old` starts as well, times their share
-/// of one in `period`: what a table of fingerprints could find.
+/// Returns the part of the markers of `new` with a window also marked in `old`, times their share of one in `period`:
+/// the possible finds of a table of fingerprints.
 fn found_again(old: &[u8], new: &[u8], period: usize, table: SampleTable) -> f64 {
     let windows = |bytes: &[u8]| -> Vec<Vec<u8>> {
         let mut markers = Vec::new();
@@ -61,7 +61,7 @@ fn edited(random: &mut Random, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn content_that_the_table_marks_nowhere_is_learnt_from_a_megabyte() {
+fn content_without_markers_is_learnt_from_a_megabyte() {
     for (name, letters) in [("DNA", DNA), ("capitals", b"ABCDEFGHJK")] {
         for period in [32, 64, 512] {
             let mut random = Random(5);
@@ -80,7 +80,7 @@ fn content_that_the_table_marks_nowhere_is_learnt_from_a_megabyte() {
 }
 
 #[test]
-fn text_of_two_bytes_a_letter_gets_a_table_that_falls_into_step() {
+fn text_of_two_bytes_a_letter_gets_its_table() {
     let mut random = Random(6);
     let content: Vec<u8> = random.of(ENGLISH, 1 << 20).into_iter().flat_map(|letter| [letter, 0]).collect();
     let again = edited(&mut random, &content);
@@ -93,7 +93,7 @@ fn text_of_two_bytes_a_letter_gets_a_table_that_falls_into_step() {
 }
 
 #[test]
-fn english_keeps_the_papers_table_at_the_periods_it_was_made_for() {
+fn english_keeps_the_papers_table_at_the_papers_periods() {
     for period in [32, 64] {
         let content = Random(7).of(ENGLISH, 8 << 20);
         let mut adaptation = Adaptation::new(SampleTable::PAPER, period);
@@ -116,12 +116,12 @@ fn half_of_the_traffic_does_not_hide_the_other() {
 }
 
 #[test]
-fn what_is_redundant_counts_twice() {
+fn redundant_content_counts_twice() {
     let mut random = Random(9);
     let (text, codes) = (random.of(ENGLISH, 1 << 20), random.of(b"BCDFGHJKLM", 1 << 20));
     let mut adaptation = Adaptation::new(SampleTable::PAPER, 64);
     for (number, (text, codes)) in text.chunks(BLOCK).zip(codes.chunks(BLOCK)).enumerate() {
-        // One block in eight is of another kind, too few to matter, but all that is redundant is there.
+        // One block in eight is of another kind, too few to matter, but all redundancy is there.
         adaptation.note_content(if number % 8 == 7 { codes } else { text });
         adaptation.note_copied(codes);
         if let Some(table) = adaptation.next_table() {
@@ -133,7 +133,7 @@ fn what_is_redundant_counts_twice() {
 }
 
 #[test]
-fn traffic_that_changes_all_the_time_does_not_change_the_table_all_the_time() {
+fn ever_changing_traffic_does_not_keep_changing_the_table() {
     let mut random = Random(10);
     let kinds: Vec<Vec<u8>> = [DNA, b"0123456789", b"abcdefghij", b"+-*/<>=!?&"]
         .map(|letters| random.of(letters, 2 << 20))
@@ -161,7 +161,7 @@ fn noise_runs_and_short_blocks_change_nothing() {
         adaptation.note_copied(&vec![7; len]);
     }
     assert_eq!(adaptation.next_table(), None);
-    // Of noise, some table of more bytes marks more; which bytes they are does not matter, and it comes once.
+    // In noise, some table with more bytes marks more; the choice of bytes does not matter, and it comes once.
     let noise = random.of(&every_byte, 4 << 20);
     let table = learn(&mut adaptation, &noise, 1);
     assert!(table.is_none_or(|table| table.len() > 8), "{table:?}");
