@@ -1,4 +1,4 @@
-//! What transparent interception takes in, and who loads the rules for it.
+//! Scope of transparent interception, and the loader of its rules.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,19 +6,19 @@ use std::str::FromStr;
 
 use super::network::Network;
 
-/// Which connections `tproxy` and `redirect` take in: those for which everything that is given holds. Ports,
-/// networks and users are the predicates of [EndRE §6.3].
+/// Connections taken in by `tproxy` and `redirect`: those meeting all given conditions. Ports, networks and
+/// users are the predicates of [EndRE §6.3].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capture {
-    /// Whose connections.
+    /// Origin of the connections.
     pub scope: Scope,
-    /// The interfaces that they come in by; a `*` at the end stands for anything. Empty with [`Scope::Host`].
+    /// Inbound interfaces; a `*` at the end stands for anything. Empty with [`Scope::Host`].
     pub interfaces: Vec<String>,
-    /// The ports that they go to; empty means any.
+    /// Destination ports; empty means any.
     pub ports: Vec<PortRange>,
-    /// The networks that they go to; empty means any.
+    /// Destination networks; empty means any.
     pub networks: Vec<Network>,
-    /// The users whose processes make them, by name or number; empty means anybody's.
+    /// Owners of the connecting processes, by name or number; empty means anybody.
     pub users: Vec<String>,
     /// The groups of those processes, by name or number; empty means any.
     pub groups: Vec<String>,
@@ -28,12 +28,12 @@ pub struct Capture {
     pub as_client: bool,
     /// Whether a client's connect waits for the server's; only with `tproxy`, default no.
     pub hold_syn: bool,
-    /// Who loads the rules; default this gateway.
+    /// Loader of the rules; default this gateway.
     pub rules: RulesBy,
 }
 
 impl Capture {
-    /// Says whether connections that come in by an interface are meant.
+    /// Whether connections arriving on an interface are included.
     pub(crate) fn names_interface(&self, interface: &str) -> bool {
         self.interfaces.iter().any(|name| match name.strip_suffix('*') {
             Some(start) => interface.starts_with(start),
@@ -42,7 +42,7 @@ impl Capture {
     }
 }
 
-/// Returns where connections of IPv4 and of IPv6 are taken in that rules lead to `listen`.
+/// Returns the IPv4 and IPv6 addresses of sockets for connections led to `listen` by rules.
 pub(crate) fn both_families(listen: SocketAddr) -> [SocketAddr; 2] {
     let ips: [IpAddr; 2] = match listen.ip().is_unspecified() {
         true => [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
@@ -51,23 +51,23 @@ pub(crate) fn both_families(listen: SocketAddr) -> [SocketAddr; 2] {
     ips.map(|ip| SocketAddr::new(ip, listen.port()))
 }
 
-/// Whose connections are taken in.
+/// Origin of intercepted connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Other hosts', which pass through this machine.
+    /// Other hosts' connections through this machine.
     #[default]
     Gateway,
     /// This machine's own.
     Host,
 }
 
-/// Who loads the rules that lead connections to this gateway.
+/// Loader of the rules that lead connections to this gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RulesBy {
     /// This gateway, when it starts; it removes them when it ends.
     #[default]
     Install,
-    /// The operator, with what `oncewire rules` prints.
+    /// The operator, from the output of `oncewire rules`.
     Print,
     /// The operator, with rules of another kind.
     None,
@@ -115,10 +115,10 @@ impl FromStr for PortRange {
     }
 }
 
-/// Reads the name of an interface; these characters mean nothing else where rules are loaded.
+/// Reads an interface name; its characters have no other meaning where rules are loaded.
 ///
 /// # Errors
-/// What it may consist of.
+/// The permitted characters.
 pub(super) fn interface(text: &str) -> Result<String, String> {
     let name = text.strip_suffix('*').unwrap_or(text);
     let good =
@@ -129,16 +129,16 @@ pub(super) fn interface(text: &str) -> Result<String, String> {
 /// Reads the name or number of a user or a group.
 ///
 /// # Errors
-/// What it may consist of.
+/// The permitted characters.
 pub(super) fn account(text: &str) -> Result<String, String> {
     let good = (1..=32).contains(&text.len()) && text.bytes().all(plain);
     good.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is no name and no number of an account"))
 }
 
-/// Reads the path of a control group, with or without the slash before it.
+/// Reads the path of a control group, with or without the leading slash.
 ///
 /// # Errors
-/// What it may consist of.
+/// The permitted characters.
 pub(super) fn cgroup(text: &str) -> Result<String, String> {
     let path = text.trim_matches('/');
     let part = |part: &str| {

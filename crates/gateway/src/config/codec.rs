@@ -6,15 +6,15 @@ use oncewire_codec::Layers;
 
 use super::explain;
 
-/// The systems that this build can use on a flow.
+/// The systems available for flows in this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Codec {
-    /// EndRE, and Wanax for what its log does not have where the peer has a chunk store.
+    /// EndRE, then Wanax for content outside EndRE's log if the peer has a chunk store.
     Auto,
     /// EndRE over the log-addressed cache, followed by the entropy stage.
     Endre,
-    /// Names of chunks that the peer has in its store, followed by the entropy stage; the entropy stage alone where it
-    /// has none.
+    /// Names of chunks in the peer's store, followed by the entropy stage; the entropy stage alone if it has
+    /// no store.
     Wanax,
     /// The flow crosses the link as it is.
     None,
@@ -24,7 +24,7 @@ impl Codec {
     /// Reads the value of `codec`.
     ///
     /// # Errors
-    /// A name that is unknown, or known but not in this build; the message names those that are.
+    /// A name unknown or not in this build; the message lists the available ones.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
@@ -39,7 +39,7 @@ impl Codec {
         }
     }
 
-    /// Returns where repeats are looked for; none if flows are not coded.
+    /// Returns the layers searched for repeats; none if flows are not coded.
     pub fn layers(self) -> Option<Layers> {
         match self {
             Self::Auto => Some(Layers::Both),

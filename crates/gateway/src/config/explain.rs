@@ -1,6 +1,6 @@
-//! Errors that say what to do: misspelt keys, keys of another section, keys and values of a later version.
+//! Error messages with a remedy: misspelt or misplaced keys, future keys and values.
 
-/// Says what is wrong with an unknown key of a section; `known` are the keys it could have been.
+/// Explains an unknown key of a section; `known` are the candidates.
 pub(super) fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
     if let Some(later) = later(key) {
         return format!("{later}; remove it");
@@ -28,7 +28,7 @@ pub(super) fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
     format!("unknown key `{key}`{place}; keys here are {}", list(known))
 }
 
-/// Says what is wrong with the key of a `--set`.
+/// Explains an unknown key of a `--set`.
 pub(super) fn unknown_setting(key: &str, known: &[&str]) -> String {
     if let Some(later) = later(key) {
         return later;
@@ -42,7 +42,7 @@ pub(super) fn unknown_setting(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// Says what is wrong with a value of which this build knows some and a later version others.
+/// Explains an unknown value; this build knows some, a later version others.
 pub(super) fn unknown_value(value: &str, here: &[&str], later: &[&str]) -> String {
     let have = if here.len() == 1 {
         format!("this build has only {}", list_plain(here))
@@ -58,18 +58,18 @@ pub(super) fn unknown_value(value: &str, here: &[&str], later: &[&str]) -> Strin
     }
 }
 
-/// Says that a key is one of a later version, if it is.
+/// Announces a key of a later version, if it is one.
 fn later(key: &str) -> Option<String> {
     let (_, what) = LATER.iter().find(|(later, _)| *later == key)?;
     Some(format!("`{key}` is not in this version of oncewire ({what})"))
 }
 
-/// Returns the section, other than `section`, that a key belongs into.
+/// Returns the section, other than `section`, of a key.
 fn section_of(key: &str, section: &str) -> Option<&'static str> {
     SECTIONS.iter().find(|(name, keys)| *name != section && keys.contains(&key)).map(|(name, _)| *name)
 }
 
-/// Returns the only known key of which a word is the last part.
+/// Returns the only known key with this word as its last part.
 fn longer<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let mut longer = known
         .iter()
@@ -137,10 +137,10 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// Sections that may stand more than once.
+/// Repeatable sections.
 pub(super) const LISTS: [&str; 4] = ["group", "peer", "intercept", "policy"];
 
-/// Keys of `[codec]` and `[link]` that a `[[peer]]` may have and a `[[policy]]` may not.
+/// Keys of `[codec]` and `[link]` permitted in a `[[peer]]` but not in a `[[policy]]`.
 const PER_PEER: [&str; 5] = ["window", "index_slots", "sample_bytes", "adapt", "rate_limit"];
 
 /// Keys of `match` of a `[[policy]]`.
@@ -255,9 +255,9 @@ const SECTIONS: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Keys that later versions will have, and what they are about.
+/// Keys of later versions, with their subject.
 ///
-/// Accepted in silence they would promise what nobody does.
+/// Accepted in silence they would be empty promises.
 const LATER: [(&str, &str); 1] = [("share", "narrowing what a flow may copy from")];
 
 #[cfg(test)]
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_finger_finds_the_key_that_was_meant() {
+    fn misspelt_key_gets_the_right_proposal() {
         let known = ["name", "public_key", "address"];
         for (typed, meant) in
             [("adress", "address"), ("public-key", "public_key"), ("nmae", "name"), ("names", "name")]
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_of_a_key_finds_it_if_it_is_the_only_one() {
+    fn unique_last_part_finds_its_key() {
         assert_eq!(longer("bytes", &["sample_bytes", "window"]), Some("sample_bytes"));
         assert_eq!(longer("memory", &["log_memory", "hint_memory"]), None);
         assert_eq!(longer("indow", &["window"]), None);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_both_of_this_version_and_of_a_later_one() {
+    fn later_keys_are_not_present_keys() {
         for (later, _) in LATER {
             assert_eq!(section_of(later, ""), None, "{later}");
         }

@@ -1,12 +1,12 @@
-//! Whether the folders that a configuration names can be folders.
+//! Obstacles in place of a configuration's directories.
 
 use oncewire_store::Obstacle;
 
 use super::Config;
 
 impl Config {
-    /// Says what is in the way of `state` and of the chunk store's folder on this machine, one sentence each; the
-    /// gateway would run without. Reads the disk, and changes nothing.
+    /// Lists the obstacles in place of `state` and of the chunk store's directory on this machine, one
+    /// sentence each; the gateway would run without. Reads the disk, and changes nothing.
     pub fn obstacles(&self) -> Vec<String> {
         let state = self.gateway.state.as_deref().and_then(Obstacle::at);
         let store = self.store.as_ref().and_then(|store| Obstacle::at(&store.path));

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-/// The memory that this process may use.
+/// The memory limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory {
     /// How many bytes.
     pub(super) bytes: u64,
-    /// Whether its control group allows no more, or one above that; else it is the machine's.
+    /// Whether the limit is that of its control group, or of one above; else it is the machine's.
     is_of_group: bool,
 }
 
 impl Memory {
-    /// Returns what sets the limit.
+    /// Returns the owner of the limit.
     pub(super) fn owner(self) -> &'static str {
         if self.is_of_group { "this container or unit (its control group's limit)" } else { "this machine" }
     }
@@ -25,8 +25,8 @@ impl Memory {
     }
 }
 
-/// Returns the memory that this process may use: the machine's, or that of its control group, or of one above that, if it
-/// is less.
+/// Returns the memory limit of this process: the machine's memory, or the limit of its control group or of
+/// one above, if less.
 pub(super) fn memory() -> Memory {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     Memory::least(of_machine(), of_groups(Path::new("/sys/fs/cgroup"), &groups))
@@ -38,8 +38,8 @@ fn of_machine() -> u64 {
     u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit.max(1)))
 }
 
-/// Returns the least that a process in `groups`, as `/proc/self/cgroup` tells of them, is allowed by control groups that
-/// are mounted at `root` as usual; none if they allow everything.
+/// Returns the smallest memory limit on the path of `groups`, given as in `/proc/self/cgroup`, with control
+/// groups mounted at `root` as usual; none if there is no limit.
 fn of_groups(root: &Path, groups: &str) -> Option<u64> {
     let limits = |line: &str| {
         let (controllers, own) = line.split_once(':')?.1.split_once(':')?;

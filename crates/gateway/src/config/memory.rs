@@ -9,37 +9,37 @@ use super::settings::{CodecSettings, MAX_HINTS, Matchings};
 use super::{Config, Discovery, Peer, Policies, StoreSettings};
 use crate::discovery::MAX_FOUND;
 
-/// The bytes that one peer may take of `[cache] memory`.
+/// One peer's bytes of `[cache] memory`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// The log of what is sent; where logs compete for memory, what it begins with. Chunk-Match alone keeps no bytes of
-    /// it here, only at the peer.
+    /// The outbound log; where logs compete for memory, its initial size. Chunk-Match alone keeps its bytes
+    /// only at the peer.
     pub log_sent: u64,
-    /// The log of what is received, likewise.
+    /// The inbound log, likewise.
     pub log_received: u64,
-    /// The bytes of both that are kept here.
+    /// Bytes of both kept here.
     pub held: u64,
     /// The fingerprint table of the sending direction.
     pub table: u64,
     /// Plain bytes of unacknowledged blocks, kept for repair.
     pub kept: u64,
-    /// What is known of the peer's chunk store.
+    /// Knowledge of the peer's chunk store.
     pub hints: u64,
     /// Contexts of the entropy stage, both directions: streaming ones, and those for blocks alone.
     pub contexts: u64,
-    /// Buffers of the flows: what was granted as credit and is not yet read by the application.
+    /// Flow buffers: credit granted and not yet read by the application.
     pub flows: u64,
 }
 
 impl MemoryPlan {
-    /// Returns the bytes of logs that are kept here.
+    /// Returns the bytes of logs kept here.
     pub fn logs(&self) -> u64 {
         self.held
     }
 
-    /// Returns about how many of the last bytes that were sent are known to be in the peer's chunk store by their largest
-    /// chunks, with chunks of the default sizes: half of the hints are for those, 8 bytes each, and of what would fill them
-    /// all, newer ones displace a quarter.
+    /// Returns the approximate reach of the hints: how many of the last bytes sent are known to be in the
+    /// peer's chunk store by their largest chunks, with chunks of the default sizes. Half of the hints are
+    /// for those, 8 bytes each; in a full table, newer ones displace a quarter.
     pub fn hints_reach(&self) -> u64 {
         self.hints / 16 * MEAN_ROOT / 4 * 3
     }
@@ -50,22 +50,22 @@ impl MemoryPlan {
     }
 }
 
-/// What of `[cache] memory` is for logs.
+/// The logs' part of `[cache] memory`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogBudget {
-    /// Bytes for all logs together, and for what is kept beside those that are sent.
+    /// Bytes for all logs together, and for the tables beside outbound ones.
     pub bytes: u64,
-    /// Whether that is less than all logs could use, so that they compete for it.
+    /// Whether that is less than all logs could use: they compete for it.
     pub contested: bool,
 }
 
-/// What the largest chunks of the default sizes have on average, as files are cut.
+/// Mean size of the largest chunks of the default sizes, as files are cut.
 const MEAN_ROOT: u64 = 43_000;
 
-/// The least that a log gets when logs compete.
+/// Minimum size of a competing log.
 const LEAST_LOG: u64 = 1 << 20;
 
-/// Returns what a log asks for before anything is known of its worth: that of what is sent, or of what is received.
+/// Returns the initial demand of an outbound or inbound log, its worth still unknown.
 pub(crate) fn log_demand(settings: &CodecSettings, matchings: Matchings, sent: bool) -> Demand {
     let maximum = settings.log_memory;
     // Up to half of a log may be in flight, and is then kept beside it.
@@ -79,23 +79,23 @@ pub(crate) fn log_demand(settings: &CodecSettings, matchings: Matchings, sent: b
     Demand { minimum: LEAST_LOG.min(maximum), maximum, quarters, ..Demand::default() }
 }
 
-/// What one peer's flows ask for.
+/// One peer's demand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) settings: &'a CodecSettings,
     pub(super) matchings: Matchings,
-    /// What contexts of the entropy stage take.
+    /// Contexts of the entropy stage.
     pub(super) contexts: ContextMemory,
     /// Whether any of them may name chunks.
     pub(super) names: bool,
     /// Whether it is a neighbour, across a LAN: there the smallest windows are large.
     pub(super) is_near: bool,
-    /// Whether its link has logs already, whose sizes stay.
+    /// Whether its link has logs already, of fixed sizes.
     pub(super) keeps_logs: bool,
 }
 
 impl<'a> Wanted<'a> {
-    /// Returns what the flows of a peer ask for under these rules, seen from a gateway that stands at `site`.
+    /// Returns the demand of a peer's flows under these rules, for a gateway at `site`.
     pub(super) fn of(peer: &'a Peer, policies: &Policies, site: Option<&str>, keeps_logs: bool) -> Self {
         let settings = &peer.settings;
         let matchings = policies.matchings(&peer.name, settings.plan());
@@ -107,18 +107,18 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What contexts of the entropy stage take, if all are of the largest kind that any rule asks for. What the peer sends
-/// is coded as it likes, and has to be decoded whatever is sent.
+/// Memory of entropy contexts, if all are of the largest kind asked for by any rule. The peer codes as it
+/// likes, and its data must be decoded independent of what is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextMemory {
-    /// Those for blocks alone, of which there is always one.
+    /// Contexts for single blocks; there is always one.
     alone: u64,
     /// Each streaming one.
     each: u64,
 }
 
 impl ContextMemory {
-    /// Returns what these take.
+    /// Returns their memory.
     pub(crate) fn of(entropies: impl Iterator<Item = Entropy>) -> Self {
         let decoding = Self { alone: Entropy::DECODING_ALONE, each: Entropy::DECODING_STREAM };
         entropies.fold(decoding, |most, entropy| Self {
@@ -132,12 +132,12 @@ impl ContextMemory {
         bytes.saturating_sub(self.alone) / self.each
     }
 
-    /// Says whether memory that was reckoned for other contexts does for as many of these.
+    /// Whether memory planned for other contexts suffices for as many of these.
     pub(crate) fn fits_in(self, other: Self) -> bool {
         self.alone <= other.alone && self.each <= other.each
     }
 
-    /// Returns the least that a peer does with as a rule.
+    /// Returns a peer's usual minimum.
     pub(super) fn least(self) -> u64 {
         self.least_in(&TIERS[0])
     }
@@ -149,34 +149,35 @@ impl ContextMemory {
     }
 }
 
-/// What is set, and holds for each peer; the rest is shared out.
+/// Fixed settings for each peer; the rest is shared out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetMemory {
     /// `[link] flow_memory`.
     pub flow_memory: Option<u64>,
     /// `[cache] hint_memory`.
     pub hint_memory: Option<u64>,
-    /// Whether the size of any log is set, or of a part of it. Else logs are smaller where many peers share little.
+    /// Whether the size of any log, or of a part of one, is set. Else logs are smaller for many peers sharing
+    /// little.
     pub logs: bool,
 }
 
-/// How much each peer needs at least. With many peers and little memory it is less, and what a peer does not use is lent
-/// to others while the gateway runs.
+/// Minimum per peer. With many peers and little memory it is less, and unused parts are lent to others while
+/// the gateway runs.
 #[derive(Clone, Copy, Debug)]
 struct Tier {
     /// For flows.
     flows: u64,
-    /// For contexts of the entropy stage, before what the levels of rules need.
+    /// For contexts of the entropy stage, without the levels of rules.
     contexts: u64,
-    /// Whether blocks are compressed alone, without a streaming context, at levels whose contexts are small.
+    /// Whether blocks are compressed alone, without a streaming context, at levels with small contexts.
     alone: bool,
-    /// For what is known of the peer's chunk store.
+    /// For knowledge of the peer's chunk store.
     hints: u64,
-    /// The largest log whose size is not set, by which tables are sized.
+    /// The largest log without a set size; tables are sized by it.
     log: u64,
 }
 
-/// From what peers have as a rule to what they can do with.
+/// From the usual size down to the bare minimum.
 const TIERS: [Tier; 5] = [
     Tier { flows: 16 << 20, contexts: MIN_CONTEXTS, alone: false, hints: MIN_HINTS, log: u64::MAX },
     Tier { flows: 4 << 20, contexts: 0, alone: false, hints: MIN_HINTS / 4, log: u64::MAX },
@@ -185,11 +186,11 @@ const TIERS: [Tier; 5] = [
     Tier { flows: 1 << 20, contexts: 0, alone: true, hints: MIN_HINTS / 16, log: 4 << 20 },
 ];
 
-/// With this for either log of a peer, a repeat of 10 MB is found where the other direction is not filled and lends what it has left:
-/// more is no reason to take from the rest.
+/// Log size to aim for: with this much in either direction, a repeat of 10 MB is found if the other direction
+/// is idle and lends its rest. Larger logs do not justify less of the rest.
 const LOG_WORTH_HAVING: u64 = 8 << 20;
 
-/// The least that all peers need together, and what of it is for what.
+/// Joint minimum of all peers, by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Least {
     pub(super) flows: u64,
@@ -207,32 +208,32 @@ impl Least {
     }
 }
 
-/// Returns how much memory the index of a store of so many bytes gets: what an index of every chunk of the default sizes
-/// takes, but no more than an eighth of all memory.
+/// Returns the index memory for a store of so many bytes: enough for every chunk of the default sizes, but no
+/// more than an eighth of all memory.
 pub(crate) fn index_memory(disk: u64, memory: u64) -> u64 {
     whole_index(disk).min(memory / 8)
 }
 
-/// Returns what an index of every chunk of the default sizes takes for a store of so many bytes.
+/// Returns the size of an index of every chunk of the default sizes, for a store of so many bytes.
 pub(super) fn whole_index(disk: u64) -> u64 {
     (disk / 65_536 + 1).saturating_mul(INDEX_OF_A_ROOT)
 }
 
-/// Returns how much memory leaves so many bytes beside the index that a store of so many bytes gets of it.
+/// Returns the memory needed to leave so many bytes beside the index of a store of so many bytes.
 pub(super) fn with_index(rest: u64, disk: u64) -> u64 {
     rest.saturating_add(whole_index(disk)).min(rest.saturating_mul(8).div_ceil(7))
 }
 
-/// Returns the memory that is for no peer of the file: the index of the store, and those who may be found.
+/// Returns the memory outside the file's peers: the store's index, and discovered gateways.
 pub(super) fn beside_peers(store: Option<&StoreSettings>, discovery: Option<&Discovery>) -> u64 {
     let for_found = discovery.map_or(0, |discovery| discovery.found.memory.total() * MAX_FOUND as u64);
     store.map_or(0, |store| store.index_memory) + for_found
 }
 
-/// The sizes of logs of running links, which stay, by the name of the peer.
+/// Fixed log sizes of running links, by the name of the peer.
 pub(crate) type KeptLogs = BTreeMap<String, u64>;
 
-/// Shares `memory` out among peers ([`share_out`]), seen from a gateway that stands at `site`.
+/// Shares `memory` out among peers ([`share_out`]), for a gateway at `site`.
 ///
 /// # Errors
 /// If there is too little; all stay as they are then, except for logs that are `kept`.
@@ -259,20 +260,20 @@ pub(super) fn share_among(
     Ok(budget)
 }
 
-/// What [`share_out`] comes to.
+/// Result of [`share_out`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shared {
-    /// What each peer gets.
+    /// Each peer's part.
     pub(super) plans: Vec<MemoryPlan>,
-    /// What logs get together.
+    /// The logs' joint part.
     pub(super) budget: LogBudget,
-    /// The largest log that any peer is to have whose logs are not kept.
+    /// Maximum size of logs not kept.
     pub(super) log_memory: u64,
 }
 
 impl Config {
-    /// Returns it with this store, these who are looked for and these logs in place of its own, and memory shared out
-    /// accordingly. Where that is too little, logs are as small as can be.
+    /// Returns it with this store, these discovered gateways and these logs in place of its own, and memory
+    /// shared out accordingly. With too little memory, logs shrink to their minimum.
     pub(crate) fn keeping(
         self,
         store: Option<StoreSettings>,
@@ -289,16 +290,18 @@ impl Config {
     }
 }
 
-/// Shares `memory` out. Where it suffices, each peer gets what its settings ask for, then all get equal parts of the
-/// rest: an eighth of it for hints, a quarter of what remains for contexts and the remainder for flows, all within bounds
-/// beyond which more is of no use. Where it does not, these get the least that they can do with, and logs compete for what
-/// is left. Neighbours get that least in any case, unless there are no others: a window for the LAN that is as large as
-/// that for the line would be taken from the line's.
+/// Shares `memory` out.
+///
+/// If it suffices, each peer gets the memory for its settings, then all get equal parts of the rest: an
+/// eighth for hints, a quarter of the remainder for contexts and the last part for flows, each up to the
+/// bound of its use. Otherwise these get their minimum, and logs compete for the rest. Neighbours get the
+/// minimum in any case, unless all peers are neighbours: a full window for the LAN would be taken from the
+/// line's.
 ///
 /// # Errors
-/// If there is too little even then: the smallest `memory` that would do, by parts.
+/// If there is too little even then: the smallest sufficient `memory`, by parts.
 ///
-/// How little that is, is chosen by what it leaves to logs: of [`TIERS`] the first with the largest ones, up to
+/// The minimum depends on the memory left to logs: of [`TIERS`], the first with the largest logs, up to
 /// [`LOG_WORTH_HAVING`].
 pub(super) fn share_out(memory: u64, peers: &[Wanted<'_>], set: SetMemory) -> Result<Shared, Least> {
     let mut best: Option<(u64, Shared)> = None;
@@ -318,7 +321,7 @@ pub(super) fn share_out(memory: u64, peers: &[Wanted<'_>], set: SetMemory) -> Re
             Ok((plans, budget)) => {
                 let logs = plans.iter().map(|plan| (plan.log_sent + plan.log_received) / 2);
                 let smallest = logs.min().unwrap_or(u64::MAX).min(LOG_WORTH_HAVING);
-                // A log that is small by its setting grows with no tier.
+                // A log small by its setting grows with no tier.
                 if best.as_ref().is_none_or(|(before, _)| smallest > *before) {
                     best = Some((smallest, Shared { plans, budget, log_memory }));
                 }
@@ -328,7 +331,7 @@ pub(super) fn share_out(memory: u64, peers: &[Wanted<'_>], set: SetMemory) -> Re
     best.map(|(_, shared)| shared).ok_or(least)
 }
 
-/// Shares `memory` out where each peer gets at least what a tier says.
+/// Shares `memory` out with a tier's minimum for each peer.
 fn share_out_by(
     tier: &Tier,
     memory: u64,
@@ -395,7 +398,8 @@ fn share_out_by(
 const MIN_HINTS: u64 = 1 << 20;
 /// Bytes of index for 64 KiB: nine large chunks at 9 bytes, 64 of 1 KiB and 512 of 128 bytes at 4 bytes and an eighth.
 const INDEX_OF_A_ROOT: u64 = 81 + 288 + 2304;
-/// Contexts for a few flows in either direction, at some megabytes each, and more where the level takes more.
+/// Contexts for a few flows in either direction, at some megabytes each, and more at levels with larger
+/// contexts.
 pub(super) const MIN_CONTEXTS: u64 = 10 << 20;
 /// Contexts for more flows than compress at a time on any machine.
 const MAX_CONTEXTS: u64 = 128 << 20;
@@ -460,7 +464,7 @@ mod tests {
             for bytes in [least, 2 * least, 20 * least] {
                 let plans = share_out(bytes, &[wanted; 3], SetMemory::default()).unwrap().plans;
                 assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= bytes, "{level}");
-                // Where there is next to nothing, small contexts are done without.
+                // Next to no memory: do without small contexts.
                 let streams = u64::from(bytes > 4 * least || level > 4);
                 let holds = |plan: &MemoryPlan| memory.streams_in(plan.contexts) >= streams;
                 assert!(plans.iter().all(holds), "{level}: {plans:?}");
@@ -470,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_peers_send_is_decoded_within_the_memory_whatever_is_sent_to_them() {
+    fn decoding_memory_is_independent_of_our_own_coding() {
         for entropy in [Entropy::None, Entropy::Lz4, Entropy::Zstd(1)] {
             let streams = ContextMemory::of([entropy].into_iter()).streams_in(MIN_CONTEXTS);
             assert!(
@@ -481,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_given_as_it_is_set() {
+    fn fixed_sizes_are_granted_exactly() {
         let settings = CodecSettings::for_gateway();
         let peers = [wanted(&settings)];
         let flows = |bytes| SetMemory { flow_memory: Some(bytes), ..SetMemory::default() };
@@ -496,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_take_little_from_what_flows_over_the_line_have() {
+    fn neighbours_take_little_from_flows_over_the_line() {
         let settings = CodecSettings { log_memory: 1 << 20, ..CodecSettings::for_gateway() };
         let hub = wanted(&settings);
         let neighbour = Wanted { is_near: true, ..hub };
@@ -519,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_no_chunks_needs_no_hints() {
+    fn peers_without_chunk_names_need_no_hints() {
         let settings = CodecSettings::for_gateway();
         let peers = [Wanted { names: false, ..wanted(&settings) }];
         let plans = share_out(1 << 30, &peers, SetMemory::default()).unwrap().plans;
@@ -527,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_enough_beside_an_index_is_known() {
+    fn memory_beside_an_index_is_invertible() {
         for disk in [64 << 20, 1 << 30, 1 << 40] {
             for rest in [0, 1, 38 << 20, 1 << 40] {
                 let memory = with_index(rest, disk);
@@ -545,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn many_idle_peers_fit_into_little_memory_and_few_remember_more() {
+    fn many_idle_peers_fit_and_few_keep_larger_logs() {
         let settings = CodecSettings::for_gateway();
         let log = |mib: u64, peers: usize| {
             let peers = vec![wanted(&settings); peers];

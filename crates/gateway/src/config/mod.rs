@@ -1,7 +1,7 @@
 //! The configuration: as typed (`raw`), and as meant ([`Config`]).
 //!
-//! `docs/reference/configuration.md` describes every key. Nothing is clamped or ignored in silence: what cannot be done as
-//! written is an error with file, line, column and a way out, and all errors are reported at once.
+//! `docs/reference/configuration.md` describes every key. Nothing is clamped or ignored in silence: an
+//! impossible setting is an error with file, line, column and a way out, and all errors are reported at once.
 
 mod capture;
 mod codec;
@@ -60,19 +60,19 @@ pub struct Config {
     pub gateway: Gateway,
     /// The peers, in the file's order.
     pub peers: Vec<Peer>,
-    /// Where flows are taken in, in the file's order.
+    /// Entry points of flows, in the file's order.
     pub intercepts: Vec<Intercept>,
-    /// Which flows cross a link, and which are coded.
+    /// Rules for the path and the coding of flows.
     pub policies: Policies,
-    /// The lines of the file where its rules begin, from 1.
+    /// First lines of its rules in the file, from 1.
     pub policy_lines: Vec<usize>,
-    /// Line and column of `encrypt_key_file`, or else of what says where things are kept.
+    /// Line and column of `encrypt_key_file`, or else of the storage setting.
     pub(crate) key_place: (usize, usize),
-    /// The bytes for everything that grows with peers and flows.
+    /// Memory budget of everything growing with peers and flows.
     pub memory: u64,
-    /// What of it is set for each peer.
+    /// Its parts fixed for each peer.
     pub set_memory: SetMemory,
-    /// What of it is for logs.
+    /// Its part for logs.
     pub log_budget: LogBudget,
     /// How long both logs of a peer go unused before their memory is given back, if they are on disk; default 10 min.
     pub log_idle: Duration,
@@ -80,9 +80,9 @@ pub struct Config {
     pub store: Option<StoreSettings>,
     /// How gateways of the same site are looked for; default not at all.
     pub discovery: Option<Discovery>,
-    /// What is allowed but probably not wanted, for `check` and the log.
+    /// Permitted but probably unwanted settings, for `check` and the log.
     pub warnings: Vec<String>,
-    /// The files that nobody else may read, with the keys that name them.
+    /// Files private to their owner, with their keys.
     pub private_files: Vec<(&'static str, PathBuf)>,
 }
 
@@ -91,21 +91,21 @@ pub struct Config {
 pub struct Gateway {
     /// The name in logs and `status`.
     pub name: String,
-    /// The file that the key pair was read from.
+    /// File of the key pair.
     pub key_file: PathBuf,
     /// The key pair.
     pub identity: Identity,
-    /// Where peers reach us; empty if we only dial out.
+    /// Listening addresses for peers; empty if we only dial out.
     pub listen: Vec<SocketAddr>,
-    /// Where `status` and metrics are served; none if nowhere.
+    /// Address of `status` and metrics; none if not served.
     pub admin: Option<Admin>,
-    /// The folder of what survives a restart; none if nothing does.
+    /// Directory of state surviving a restart; none without such state.
     pub state: Option<PathBuf>,
-    /// What is kept there is encrypted with this; none leaves it in clear text.
+    /// Encryption key of that state; none leaves it in clear text.
     pub encrypt_key: Option<StorageKey>,
     /// How long flows may go on after a request to stop; default 30 s.
     pub drain: Duration,
-    /// Whom `run` becomes if root starts it; none stays who it is.
+    /// Account of `run` under root; none leaves it unchanged.
     pub user: Option<String>,
     /// After how long without progress the process aborts itself; default 10 s, none never.
     pub watchdog: Option<Duration>,
@@ -113,55 +113,55 @@ pub struct Gateway {
     pub keepalive: Option<Duration>,
     /// How much is logged; none leaves it to the command line.
     pub log_level: Option<LevelFilter>,
-    /// The networks behind this gateway, which peers are told; at most [`MAX_NETWORKS`].
+    /// The networks behind this gateway, announced to peers; at most [`MAX_NETWORKS`].
     ///
     /// [`MAX_NETWORKS`]: oncewire_codec::wire::MAX_NETWORKS
     pub announce: Vec<Network>,
-    /// The place where it stands, whose gateways are its neighbours; none if it has none.
+    /// Its site; gateways of the same site are its neighbours; none if it has none.
     pub site: Option<String>,
-    /// The place of the routing rule that leads taken-in packets here; none has the default.
+    /// Priority of the routing rule for intercepted packets; none is the default.
     pub rule_priority: Option<u32>,
-    /// The mark of packets that rules lead here; none has one by the gateway's name.
+    /// Mark of packets led here by rules; none derives one from the gateway's name.
     pub mark: Option<u32>,
 }
 
-/// A trust group, whose members share the chunks in their stores.
+/// A trust group: its members share the chunks in their stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The name by which peers are put into it, unique.
+    /// Unique name, referred to by peers.
     pub name: String,
-    /// What its members have in common.
+    /// Secret shared by its members.
     pub key: GroupKey,
 }
 
 /// How other gateways of the site are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovery {
-    /// The UDP port where gateways tell each other where they are; default 7400.
+    /// UDP port of discovery; default 7400.
     pub port: u16,
-    /// The groups whose members are looked for.
+    /// Groups with discovery.
     pub groups: Vec<Looked>,
-    /// What whoever is found is configured as, but for name, key, address, group and site.
+    /// Configuration of discovered gateways, but for name, key, address, group and site.
     pub found: Peer,
 }
 
-/// Where the members of a group are looked for.
+/// Discovery of a group's members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looked {
     /// The group.
     pub group: Group,
-    /// The interfaces on which gateways announce themselves by multicast.
+    /// Interfaces of multicast announcements.
     pub interfaces: Vec<String>,
-    /// Gateways that are told of this one, and tell of those that they know.
+    /// Gateways told of this one; they tell of the ones they know.
     pub seeds: Vec<Destination>,
 }
 
 /// The admin interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// Where it listens.
+    /// Listening address.
     pub listen: SocketAddr,
-    /// The token that requests must carry; none asks for none, which is possible on loopback only.
+    /// Token required of requests; none requires none, on loopback only.
     pub token: Option<String>,
 }
 
@@ -170,20 +170,20 @@ pub struct Admin {
 pub struct StoreSettings {
     /// Its folder; default `store` in the state folder.
     pub path: PathBuf,
-    /// The bytes of disk that it may take.
+    /// Its bytes of disk.
     pub disk: u64,
-    /// The bytes of memory that its index takes, of `[cache] memory`.
+    /// Bytes of its index, out of `[cache] memory`.
     pub index_memory: u64,
     /// How long the disk is to seem to take for each read, for trials; default none.
     pub read_latency: Option<Duration>,
 }
 
-/// Where logs and chunks are kept, and whose.
+/// Place and owners of logs and chunks.
 #[derive(Clone, Debug)]
 pub struct Caches {
-    /// Where a running gateway is asked.
+    /// Admin address of the running gateway.
     pub admin: Option<Admin>,
-    /// The folder of what survives a restart; none if nothing does.
+    /// Directory of state surviving a restart; none without such state.
     pub state: Option<PathBuf>,
     /// The folder of the chunk store, if there is to be one.
     pub store: Option<PathBuf>,
@@ -198,25 +198,25 @@ pub struct Peer {
     pub name: String,
     /// Its public keys, more than one while they rotate.
     pub public_keys: Vec<PublicKey>,
-    /// Where to dial it; none if it dials us.
+    /// Dialled address; none if it dials us.
     pub address: Option<Destination>,
-    /// The group that both are in; none if they share nothing with others.
+    /// The group of both; none if they share nothing with others.
     pub group: Option<Group>,
-    /// The place where it stands; its neighbours are the peers of the same group and site.
+    /// Its site; its neighbours are the peers of the same group and site.
     pub site: Option<String>,
-    /// The networks behind it, for `peer = "auto"`; what it announces changes nothing about them.
+    /// The networks behind it, for `peer = "auto"`; its announcements do not change them.
     pub networks: Vec<Network>,
-    /// The networks of which it may announce parts; none if it may announce nothing.
+    /// Networks it may announce parts of; none forbids announcements.
     pub accept_networks: Option<Vec<Network>>,
-    /// The networks that it is told to be behind us: of `[gateway] announce` those in which it may reach something.
+    /// Networks announced to it: the part of `[gateway] announce` with destinations it may reach.
     pub told: Vec<Network>,
-    /// What it may reach by way of us.
+    /// Destinations allowed to it by way of us.
     pub access: Access,
-    /// The networks of the clients in whose name we connect for it, as it asks; default none.
+    /// Client networks it may ask us to connect from; default none.
     pub allow_sources: Vec<Network>,
-    /// The codec's settings for what we send to it.
+    /// Codec settings of the direction to it.
     pub settings: CodecSettings,
-    /// What the effort of coding is traded for while coding holds up what we send; default savings.
+    /// Trade-off of the coding effort while coding holds up the direction to it; default savings.
     pub adapt: Adapt,
     /// The settings of the link.
     pub link: LinkSettings,
@@ -227,12 +227,12 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Says whether it is a neighbour of a gateway that stands at `site`.
+    /// Whether it is a neighbour of a gateway at `site`.
     pub(crate) fn is_near(&self, site: Option<&str>) -> bool {
         site.is_some() && self.group.is_some() && self.site.as_deref() == site
     }
 
-    /// Returns where it is dialled, if that is an address and no name.
+    /// Returns its dialled address, unless that is a name.
     pub fn tunnel(&self) -> Option<SocketAddr> {
         let Destination { host: Host::Ip(ip), port } = self.address.as_ref()? else { return None };
         Some(SocketAddr::new(*ip, *port))
@@ -244,36 +244,36 @@ impl Peer {
 pub struct LinkSettings {
     /// How long a flow waits for a lane after its own broke; default 2 min.
     pub resume_window: Duration,
-    /// The silence after which a peer counts as dead; none means max(10 s, 8 × smoothed round trip).
+    /// Silence of a dead peer; none means max(10 s, 8 × smoothed round trip).
     pub dead_after: Option<Duration>,
     /// The kernel's congestion control on lanes; default `bbr`.
     pub congestion: String,
-    /// Whether `congestion` was asked for, so that its absence is worth a warning.
+    /// Whether `congestion` was set: its absence in the kernel is then worth a warning.
     pub congestion_chosen: bool,
-    /// Bits a second that is sent at most, all lanes together; none means as much as there is room for.
+    /// Maximum send rate in bits per second, all lanes together; none means no limit.
     pub rate_limit: Option<u64>,
-    /// Bytes that a flow sends before it counts as bulk, where no rule says what it is; default 1 MiB.
+    /// Bytes sent by a flow until it counts as bulk, without a rule on priority; default 1 MiB.
     pub bulk_after: u64,
     /// The most lanes for flows; default 64.
     pub max_lanes: u32,
-    /// Whether chunks are asked for over the network where that is quicker than the disk; default yes.
+    /// Whether chunks are asked for over the network when that is quicker than the disk; default yes.
     pub shed: bool,
 }
 
-/// A place where flows are taken in.
+/// An entry point of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intercept {
     /// How.
     pub mode: Mode,
-    /// Where applications connect to.
+    /// Address for applications.
     pub listen: SocketAddr,
-    /// Which way flows go.
+    /// Peer of the flows.
     pub peer: PeerChoice,
-    /// Who may use a proxy; empty asks for no name and password.
+    /// Accounts of a proxy; empty requires no name and password.
     pub users: Users,
-    /// From where it may be used; none means from anywhere.
+    /// Permitted client networks; none means any.
     pub allow_from: Option<Vec<Network>>,
-    /// What becomes of new flows while the peer is gone; default direct for transparent modes, else refuse.
+    /// Fate of new flows while the peer is gone; default direct for transparent modes, else refuse.
     pub on_peer_loss: OnPeerLoss,
 }
 
@@ -282,18 +282,18 @@ pub struct Intercept {
 pub enum Mode {
     /// Every connection goes to one destination.
     Forward {
-        /// That destination, resolved at the far end.
+        /// Fixed destination, resolved at the far end.
         target: Destination,
-        /// Whether the server is told who the client is, by PROXY protocol version 2; default no.
+        /// Whether the server learns the client's address, by PROXY protocol version 2; default no.
         proxy_protocol: bool,
     },
     /// A SOCKS 5 proxy.
     Socks5,
     /// An HTTP proxy.
     Http,
-    /// Connections that pass through this machine, as they are.
+    /// Unchanged connections passing through this machine.
     Tproxy(Capture),
-    /// Connections of this machine, or through it, whose destination is changed to ours.
+    /// Connections of this machine, or through it, with their destination changed to ours.
     Redirect(Capture),
 }
 
@@ -309,7 +309,7 @@ impl Mode {
         }
     }
 
-    /// Returns what a transparent mode takes in.
+    /// Returns the scope of a transparent mode.
     pub fn capture(&self) -> Option<&Capture> {
         match self {
             Self::Forward { .. } | Self::Socks5 | Self::Http => None,
@@ -318,16 +318,16 @@ impl Mode {
     }
 }
 
-/// Which peer a flow goes to.
+/// Peer of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerChoice {
     /// The peer of this name.
     Named(String),
-    /// The best of the peers that front the destination; see `docs/internals/peering.md`.
+    /// The best of the destination's peers; see `docs/internals/peering.md`.
     Auto,
 }
 
-/// What becomes of new flows while their peer is gone.
+/// Fate of new flows while their peer is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnPeerLoss {
     /// This gateway connects by itself, in the clear.
@@ -346,7 +346,7 @@ impl OnPeerLoss {
     }
 }
 
-/// Reads the text of a configuration, which may come by a pipe.
+/// Reads the text of a configuration; pipes work too.
 fn read(path: &Path) -> Result<String, ConfigError> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_CONFIG + 1).read_to_end(&mut bytes));
@@ -364,16 +364,16 @@ fn read(path: &Path) -> Result<String, ConfigError> {
 const MAX_CONFIG: u64 = 16 << 20;
 
 impl Config {
-    /// Says that what is kept on disk was not written with the key that is configured.
+    /// Reports a mismatch of the configured key with the one on disk.
     pub fn wrong_key(&self, why: &impl fmt::Display) -> ConfigError {
         let problem = Problem { place: Some(self.key_place), message: format!("encrypt_key_file: {why}") };
         ConfigError { path: self.path.clone(), problems: vec![problem] }
     }
 
-    /// Reads a configuration file and everything it names.
+    /// Reads a configuration file and all files named by it.
     ///
     /// # Errors
-    /// All that is wrong with it, with places.
+    /// All its problems, with places.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = read(path)?;
         let mut config = Self::parse(&text, path)?;
@@ -381,17 +381,16 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads a configuration from its text; `path` stands in messages and is what relative paths are relative to.
+    /// Reads a configuration from its text; `path` stands in messages and is the base of relative paths.
     ///
     /// # Errors
-    /// All that is wrong with it, with places.
+    /// All its problems, with places.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let typed = Typed::read(text).map_err(|error| ConfigError::syntax(path, text, &error))?;
         resolve::resolve(typed, path, text)
     }
 
-    /// Reads only where the admin interface is and its token, as `status` needs it: other keys' files need not be
-    /// readable.
+    /// Reads only the admin address and token, for `status`: other keys' files need not be readable.
     ///
     /// # Errors
     /// If the file is no configuration or says nothing valid about `admin`.
@@ -401,8 +400,7 @@ impl Config {
         resolve::admin_alone(typed, path, &text)
     }
 
-    /// Reads only where logs are kept and who has some, as `cache clear` needs it: other keys' files need not be
-    /// readable.
+    /// Reads only the place and owners of caches, for `cache clear`: other keys' files need not be readable.
     ///
     /// # Errors
     /// If the file is no configuration, or says nothing valid about `admin` or the peers' keys.
@@ -417,12 +415,12 @@ impl Config {
         self.peers.iter().find(|peer| peer.name == name)
     }
 
-    /// Returns the peer that presented a key.
+    /// Returns the peer with this key.
     pub fn peer_of_key(&self, key: &PublicKey) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.public_keys.contains(key))
     }
 
-    /// Returns a group by the name that it has here, if it has another: its key is what it is.
+    /// Returns a group under its name here, if it has another: its key is its identity.
     pub(crate) fn called_now(&self, group: &Group) -> Group {
         let looked =
             self.discovery.iter().flat_map(|discovery| &discovery.groups).map(|looked| &looked.group);

@@ -1,20 +1,21 @@
-//! What a peer may reach.
+//! A peer's access to destinations.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use oncewire_codec::wire::{Network, NetworkError};
 
-/// Which addresses a peer may reach through this gateway.
+/// A peer's access list through this gateway.
 ///
-/// In this order: what names no host (unspecified, multicast, broadcast) is denied; `deny` denies; `allow`, if
-/// given, allows and everything else is denied; link-local addresses and those of cloud metadata services are denied
-/// unless `allow` names them; the rest is allowed. An IPv6 address that stands for an IPv4 address is denied with it.
-/// The gateway's own sockets are denied by the code that connects, which knows where they are bound.
+/// In this order: addresses of no host (unspecified, multicast, broadcast) are denied; `deny` denies;
+/// `allow`, if given, allows and everything else is denied; link-local addresses and those of cloud metadata
+/// services are denied unless `allow` names them; the rest is allowed. An IPv6 address embedding an IPv4
+/// address is denied with it. The gateway's own sockets are denied by the connecting code, with its knowledge
+/// of their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// What may be reached; none means everything. An empty list means nothing.
+    /// Permitted networks; none means everything. An empty list means nothing.
     pub allow: Option<Vec<Network>>,
-    /// What may not be reached even if `allow` names it.
+    /// Forbidden networks, even if named by `allow`.
     pub deny: Vec<Network>,
 }
 
@@ -27,12 +28,12 @@ impl Access {
         !is_denied && allow.is_none_or(|allow| allow.iter().any(|network| network.contains(ip)))
     }
 
-    /// Says whether an address is denied, whatever `allow` says of all else.
+    /// Whether an address is denied independent of the rest of `allow`.
     fn denies(&self, ip: IpAddr) -> bool {
         if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
             return true;
         }
-        // A network that only happens to hold them was not written with them in mind.
+        // A network merely containing them was not written with them in mind.
         let is_named = |guarded: &Network| {
             let names = |network: &Network| network.contains(ip) && guarded.contains(network.address());
             self.allow.as_ref().is_some_and(|allow| allow.iter().any(names))
@@ -41,7 +42,7 @@ impl Access {
             || guarded().any(|guarded| guarded.contains(ip) && !is_named(&guarded))
     }
 
-    /// Says whether no address may be reached, so that no name need be looked up.
+    /// Whether no address is permitted: names then need no look-up.
     pub fn permits_nothing(&self) -> bool {
         let is_denied = |allow: &Network| self.deny.iter().any(|deny| deny.covers(allow));
         self.allow.as_ref().is_some_and(|allow| allow.iter().all(is_denied))
@@ -56,18 +57,18 @@ impl Access {
     }
 }
 
-/// Returns those of the networks that must be named which these do not name.
+/// Returns the guarded networks not named by these.
 pub(crate) fn unnamed(networks: &[Network]) -> Vec<Network> {
     let is_named = |guarded: &Network| networks.iter().any(|network| guarded.contains(network.address()));
     guarded().filter(|guarded| !is_named(guarded)).collect()
 }
 
-/// Returns the networks that must be named to be reached.
+/// Returns the networks denied unless named.
 fn guarded() -> impl Iterator<Item = Network> {
     GUARDED.iter().map(|(address, len)| Network::around(*address, *len))
 }
 
-/// Returns the IPv4 addresses that an IPv6 address stands for where a translator, a tunnel or a relay has its form.
+/// Returns the IPv4 addresses embedded in an IPv6 address in the formats of translators, tunnels and relays.
 fn embedded(ip: IpAddr) -> Vec<Ipv4Addr> {
     let IpAddr::V6(ip) = ip else { return Vec::new() };
     let bytes = ip.octets();
@@ -80,7 +81,7 @@ fn embedded(ip: IpAddr) -> Vec<Ipv4Addr> {
         [0, 0, 0, 0, 0xffff, 0, ..] => vec![last],
         // NAT64 at its well-known prefix (RFC 6052 §2.1).
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![last],
-        // NAT64 at local prefixes (RFC 8215), of each length that lies within (RFC 6052 §2.2).
+        // NAT64 at local prefixes (RFC 8215), of each length within (RFC 6052 §2.2).
         [0x64, 0xff9b, 1, ..] => {
             let of_48 = (bytes[8] == 0 && bytes[11..] == [0; 5]).then(|| at([6, 7, 9, 10]));
             let of_56 = (bytes[8] == 0 && bytes[12..] == [0; 4]).then(|| at([7, 9, 10, 11]));
@@ -101,7 +102,7 @@ fn embedded(ip: IpAddr) -> Vec<Ipv4Addr> {
     }
 }
 
-/// Link-local addresses, among which are the link's routers, and metadata services of clouds: whoever reaches them has
+/// Link-local addresses, including the link's routers, and metadata services of clouds: access to them gives
 /// the credentials of the machine.
 const GUARDED: [(IpAddr, u8); 9] = [
     // RFC 3927 and RFC 4291 §2.5.6.
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_which_nothing_remains_permit_nothing() {
+    fn fully_denied_allow_lists_permit_nothing() {
         let of = |allow: Option<&[&str]>, deny: &[&str]| {
             let networks = |texts: &[&str]| texts.iter().map(|text| network(text)).collect();
             Access { allow: allow.map(networks), deny: networks(deny) }.permits_nothing()
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_which_nothing_may_be_reached_is_known_as_such() {
+    fn fully_denied_network_is_recognized() {
         let access = Access { allow: Some(vec![network("10.0.0.0/8")]), deny: vec![network("10.9.0.0/16")] };
         for (told, some) in
             [("10.1.0.0/16", true), ("0.0.0.0/0", true), ("10.9.1.0/24", false), ("192.168.0.0/16", false)]
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn deny_wins_over_allow_and_an_empty_allow_list_allows_nothing() {
+    fn deny_wins_and_an_empty_allow_list_allows_nothing() {
         let access = Access { allow: Some(vec![network("10.0.0.0/8")]), deny: vec![network("10.9.0.0/16")] };
         assert!(access.permits(ip("10.1.0.1")));
         assert!(!access.permits(ip("10.9.0.1")));

@@ -1,4 +1,4 @@
-//! Which flows cross a link, and which are coded: the `[[policy]]` rules, of which the first that matches decides.
+//! `[[policy]]` rules: path and coding of flows; the first match decides.
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,22 +12,22 @@ use super::codec::Codec;
 use super::network::Network;
 use super::settings::{Matchings, PlanChanges};
 
-/// One `[[policy]]`: conditions, which must all hold, and what is decided.
+/// One `[[policy]]`: conditions, all to be met, and a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// The destination's ports; none means any.
     pub ports: Option<Vec<u16>>,
-    /// The destination's networks; none means any. A destination that is still a name is in no network.
+    /// The destination's networks; none means any. A still unresolved name is in no network.
     pub networks: Option<Vec<Network>>,
     /// The peers' names; none means any.
     pub peers: Option<Vec<String>>,
     /// Whether the flow goes over the peer's link at all; default yes.
     pub path: PathChoice,
-    /// What becomes of the flow on the link; none for one that is not on it.
+    /// Coding of the flow on the link; none for a flow outside the link.
     pub codec: Codec,
-    /// How urgent what we send on it is; none means by how much was sent.
+    /// Urgency of the sent direction; none means by the bytes sent.
     pub priority: Option<Priority>,
-    /// How coding it differs from what holds for its peer.
+    /// Differences of its coding from its peer's.
     pub changes: PlanChanges,
     /// How many bytes of the peer's log all flows of this rule may take together; none means all of them.
     pub log_memory: Option<u64>,
@@ -39,7 +39,8 @@ pub enum PathChoice {
     /// They go by way of the peer.
     #[default]
     Link,
-    /// The gateway that takes them in connects by itself, or the kernel forwards them and the gateway never sees them.
+    /// The gateway connects intercepted flows by itself, or the kernel forwards them and the gateway never
+    /// sees them.
     Direct,
 }
 
@@ -50,27 +51,27 @@ pub struct Policies {
     pub rules: Vec<Policy>,
 }
 
-/// How flows to a peer are coded where no rule says otherwise.
+/// Default coding of flows to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usual {
     /// Whether they are coded at all.
     pub coded: bool,
-    /// How, there or by rules that code what is not coded otherwise.
+    /// Its plan, here or for coding rules over an uncoded default.
     pub plan: Plan,
 }
 
-/// What the rules decide about one flow.
+/// The rules' decision about one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyOutcome {
     /// Whether the flow crosses a link.
     pub path: PathChoice,
-    /// The rule that decided, counted from 1; none if no rule matches and the default holds.
+    /// The deciding rule, counted from 1; none if no rule matches and the default holds.
     pub rule: Option<usize>,
 }
 
 impl Policies {
-    /// Decides how to code what we send on a flow by way of a peer, whose flows are coded as is `usual` unless a rule says
-    /// otherwise; none: not at all. See [`Policies::decide`].
+    /// Decides on the coding of the sent direction of a flow by way of a peer with `usual` as its default;
+    /// none: not at all. See [`Policies::decide`].
     pub fn plan(&self, destination: &Destination, peer: &str, usual: Usual) -> Option<Plan> {
         let outcome = self.decide(destination, Some(peer));
         let number = outcome.rule.and_then(|rule| rule.checked_sub(1));
@@ -80,22 +81,22 @@ impl Policies {
         }
     }
 
-    /// Says how urgent what we send on a flow by way of a peer is; none: by how much was sent. See
+    /// Returns the urgency of the sent direction of a flow by way of a peer; none: by the bytes sent. See
     /// [`Policies::decide`].
     pub fn priority(&self, destination: &Destination, peer: &str) -> Option<Priority> {
         let number = self.decide(destination, Some(peer)).rule?.checked_sub(1)?;
         self.rules.get(number)?.priority
     }
 
-    /// Returns every way in which flows to a peer can be coded by these rules, and the number of the rule, counted
-    /// from 1; without one the peer's own.
+    /// Returns every coding of flows to a peer under these rules, with the number of the rule, counted from
+    /// 1; without one the peer's own.
     pub fn plans(&self, peer: &str, plan: Plan) -> impl Iterator<Item = (Option<usize>, Plan)> {
         let concerned = self.rules.iter().enumerate().filter(move |(_, rule)| rule.concerns(peer));
         let ruled = concerned.filter_map(move |(at, rule)| Some((Some(at + 1), rule.plan(plan)?)));
         std::iter::once((None, plan)).chain(ruled)
     }
 
-    /// Returns which ways to identify repeats flows to a peer can ask for by these rules.
+    /// Returns the ways of identifying repeats needed by flows to a peer under these rules.
     pub fn matchings(&self, peer: &str, plan: Plan) -> Matchings {
         self.plans(peer, plan).map(|(_, plan)| plan).collect()
     }
@@ -129,7 +130,7 @@ impl Policy {
         self.peers.as_ref().is_none_or(|peers| peers.iter().any(|name| name == peer))
     }
 
-    /// Says whether a list of it is empty, so that no flow is in it.
+    /// Whether one of its lists is empty: then no flow matches.
     pub(crate) fn matches_nothing(&self) -> bool {
         self.ports.as_ref().is_some_and(Vec::is_empty)
             || self.networks.as_ref().is_some_and(Vec::is_empty)
@@ -152,8 +153,8 @@ impl Policy {
         Some(Plan { layers, quota, ..self.changes.apply(plan) })
     }
 
-    /// Tells the rule's flows from those of others: by its conditions, so that they are the same ones wherever another
-    /// configuration has it, as the log stays.
+    /// Identifies the rule's flows by its conditions: the same ones in every configuration with the rule, as
+    /// the log stays.
     fn class(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.ports, &self.networks, &self.peers).hash(&mut hasher);
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_decides() {
+    fn first_matching_rule_decides() {
         let ssh = Policy { ports: Some(vec![22]), ..rule(Codec::None) };
         let rules = Policies { rules: vec![ssh, rule(Codec::Endre), rule(Codec::None)] };
         let path = PathChoice::Link;
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_for_nobody_is_decided_by_rules_that_name_no_peer() {
+    fn flow_without_a_peer_skips_rules_with_peers() {
         let of_hub = Policy { peers: Some(vec!["hub".to_owned()]), ..direct() };
         let rules = Policies { rules: vec![of_hub, Policy { ports: Some(vec![22]), ..direct() }] };
         let path = |port, peer| rules.decide(&to("10.0.0.1", port), peer).path;
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_connecting_end_a_direct_rule_keeps_a_flow_from_being_coded() {
+    fn direct_rule_prevents_coding_at_the_connecting_end() {
         let rules = Policies { rules: vec![direct()] };
         let usual = Usual { coded: true, plan: Plan::default() };
         assert_eq!(rules.plan(&to("10.0.0.1", 80), "branch", usual), None);
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_changes_what_it_names_and_leaves_the_rest_to_the_peer() {
+    fn rule_changes_only_its_own_settings() {
         let peers = Plan { period: 128, ..Plan::default() };
         let changes = PlanChanges { entropy: Some(Entropy::Lz4), ..PlanChanges::default() };
         let backups =
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_may_take_of_the_log_is_counted_as_its_own_wherever_it_stands() {
+    fn log_quota_follows_its_rule_across_positions() {
         let quota = |rules: &[&Policy], port| {
             let rules = Policies { rules: rules.iter().copied().cloned().collect() };
             let usual = Usual { coded: true, plan: Plan::default() };
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_chooses_the_layers_whatever_its_peer_does() {
+    fn rule_chooses_layers_over_its_peer() {
         let peers = Usual { coded: true, plan: Plan { layers: Layers::Log, ..Plan::default() } };
         for (codec, layers) in [
             (Codec::Auto, Some(Layers::Both)),
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_that_decides_gives_the_priority_too() {
+    fn deciding_rule_also_gives_the_priority() {
         let ssh =
             Policy { ports: Some(vec![22]), priority: Some(Priority::Interactive), ..rule(Codec::None) };
         let rules = Policies { rules: vec![ssh, rule(Codec::Endre)] };

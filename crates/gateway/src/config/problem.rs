@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, where, and what to do.
+//! Configuration problems, with place and remedy.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,9 +8,9 @@ use std::string::FromUtf8Error;
 use super::typed::Mended;
 use super::wording::refused;
 
-/// Everything that is wrong with a configuration file; at least one problem.
+/// All problems of a configuration file; at least one.
 ///
-/// Its text has a line for each: `FILE: line 3, column 5: what, and what to do`.
+/// Its text has a line for each: `FILE: line 3, column 5: problem and remedy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file.
@@ -19,12 +19,12 @@ pub struct ConfigError {
     pub problems: Vec<Problem>,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// The line and the column (in characters), both from 1; none where the whole file is meant.
+    /// The line and the column (in characters), both from 1; none for the whole file.
     pub place: Option<(usize, usize)>,
-    /// What is wrong and what to do.
+    /// The problem and its remedy.
     pub message: String,
 }
 
@@ -47,13 +47,13 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    /// Describes a file that cannot be read.
+    /// Describes an unreadable file.
     pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
         let message = format!("cannot read the configuration: {error}");
         Self { path: path.to_owned(), problems: vec![Problem { place: None, message }] }
     }
 
-    /// Describes a file that is no UTF-8.
+    /// Describes a file not in UTF-8.
     pub(super) fn no_text(path: &Path, error: &FromUtf8Error) -> Self {
         let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
         let good = String::from_utf8_lossy(good);
@@ -62,7 +62,7 @@ impl ConfigError {
         Self { path: path.to_owned(), problems: vec![problem] }
     }
 
-    /// Describes what the TOML reader refused, in words that help.
+    /// Describes the TOML reader's error in helpful words.
     pub(super) fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let (at, message) = refused(text, error);
         let place = at.map(|at| place(text, at));
@@ -70,7 +70,7 @@ impl ConfigError {
     }
 }
 
-/// Collects what is wrong, so that an operator sees all of it at once.
+/// Collects problems, to show an operator all of them at once.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     found: Vec<Found>,
@@ -80,12 +80,12 @@ pub(super) struct Problems {
 struct Found {
     span: Option<Range<usize>>,
     message: String,
-    /// Whether it is wrong by itself, whatever the rest of the file says.
+    /// Whether it is wrong by itself, independent of the rest of the file.
     is_of_value: bool,
 }
 
 impl Problems {
-    /// Notes a problem whose place is not known.
+    /// Notes a problem without a known place.
     pub(super) fn somewhere(&mut self, message: String) {
         self.found.push(Found { span: None, message, is_of_value: false });
     }
@@ -95,12 +95,12 @@ impl Problems {
         self.found.push(Found { span: Some(span), message: message.to_string(), is_of_value: false });
     }
 
-    /// Notes what is wrong with a value by itself.
+    /// Notes a problem of a value by itself.
     pub(super) fn at_value(&mut self, span: Range<usize>, message: impl fmt::Display) {
         self.found.push(Found { span: Some(span), message: message.to_string(), is_of_value: true });
     }
 
-    /// Passes a good value on, or notes what is wrong with it.
+    /// Passes a good value on, or notes its problem.
     pub(super) fn check<T, E: fmt::Display>(
         &mut self,
         span: Range<usize>,
@@ -110,10 +110,10 @@ impl Problems {
         value.map_err(|error| self.at_value(span, format_args!("{key}: {error}"))).ok()
     }
 
-    /// Adds those of a file of which some keys were left out or filled in: what is wrong with single values, and nothing
-    /// that may come of that.
+    /// Adds the problems of single values from a file with some keys left out or filled in, without
+    /// consequent ones.
     pub(super) fn add_of_values(&mut self, others: Self, mended: &[Mended]) {
-        // What was filled in for a key stands where its section does.
+        // A filled-in key has its section's place.
         let follows =
             |found: &Found| mended.iter().any(|mended| found.span.as_ref() == Some(&mended.section));
         self.found.extend(others.found.into_iter().filter(|found| found.is_of_value && !follows(found)));
@@ -124,7 +124,7 @@ impl Problems {
         self.found.is_empty()
     }
 
-    /// Turns what was found into an error, in the file's order.
+    /// Turns the problems into an error, in the file's order.
     pub(super) fn into_error(self, path: &Path, text: &str) -> ConfigError {
         let described = |found: Found| Problem {
             place: found.span.map(|span| place(text, span.start)),

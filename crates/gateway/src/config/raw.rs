@@ -1,7 +1,7 @@
-//! The configuration as typed: one field per key, with its place in the file, before anything is made of it.
+//! The configuration as typed: one field per key, with its place.
 //!
-//! `docs/reference/configuration.md` has a paragraph for each key. Keys that a later version will have are not here, but in
-//! [`explain`](super::explain), which says so instead of calling them misspelt.
+//! `docs/reference/configuration.md` has a paragraph for each key. Keys of later versions are not here but in
+//! [`explain`](super::explain): it announces them instead of calling them misspelt.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::sample::RawSample;
 use super::units::{Rate, Size, Time};
 
-/// A text and where it stands.
+/// A text and its place.
 pub(super) type Text = Spanned<String>;
 
 /// The whole file.
@@ -275,7 +275,7 @@ impl<'de> Deserialize<'de> for RawPort {
     }
 }
 
-/// What stands at a [`OneOrMany`], before its own place is known.
+/// Value of a [`OneOrMany`], without its own place.
 enum Inner {
     One(String),
     Many(Vec<Text>),

@@ -1,4 +1,4 @@
-//! The value of `sample_bytes`: which bytes the markers `samplebyte` choose.
+//! The value of `sample_bytes`: bytes chosen by the `samplebyte` markers.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use serde::ser::{Serialize, Serializer};
 
 use oncewire_codec::SampleTable;
 
-/// Which bytes the markers `samplebyte` choose [EndRE §5.1.4].
+/// The bytes chosen by the `samplebyte` markers [EndRE §5.1.4].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleBytes {
     /// These, always.
     Table(SampleTable),
-    /// The paper's at first, then those that serve the traffic.
+    /// The paper's at first, then bytes chosen by the traffic.
     Adaptive,
 }
 
@@ -40,7 +40,7 @@ impl SampleBytes {
         }
     }
 
-    /// Takes what stands in the configuration.
+    /// Takes the configured value.
     pub(super) fn resolve(raw: &RawSample) -> Result<Self, String> {
         match raw {
             RawSample::Name(name) => Self::parse(name),
@@ -66,7 +66,7 @@ impl fmt::Display for SampleBytes {
 }
 
 impl Serialize for SampleBytes {
-    /// Writes a list of numbers, or `"adaptive"`: what the configuration takes.
+    /// Writes a list of numbers, or `"adaptive"`: the configuration's format.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Table(table) => serializer.collect_seq(table.bytes()),
@@ -75,7 +75,7 @@ impl Serialize for SampleBytes {
     }
 }
 
-/// What stands at `sample_bytes`.
+/// The typed value of `sample_bytes`.
 #[derive(Debug)]
 pub(super) enum RawSample {
     /// A name.
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_says_why() {
+    fn invalid_byte_lists_are_explained() {
         let list = |numbers: &[i64]| SampleBytes::resolve(&RawSample::List(numbers.to_vec())).unwrap_err();
         assert!(list(&[]).contains("no byte is chosen"));
         assert!(list(&[32, 256]).contains("256 is no byte"));

@@ -1,4 +1,4 @@
-//! Files and texts that others must not read: proxy users, the admin token.
+//! Private files and texts: proxy users, the admin token.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct Users {
 }
 
 impl Users {
-    /// Says whether there are none, so that nobody is asked for a name.
+    /// Whether there are none: then nobody is asked for a name.
     pub fn is_empty(&self) -> bool {
         self.passwords.is_empty()
     }
@@ -28,10 +28,10 @@ impl Users {
         self.passwords.len()
     }
 
-    /// Says whether a name and password are right, in a time that does not depend on where they differ.
+    /// Whether a name and password are right, in constant time.
     pub fn verify(&self, name: &[u8], password: &[u8]) -> bool {
         let expected = std::str::from_utf8(name).ok().and_then(|name| self.passwords.get(name));
-        // An unknown name costs the same comparison, so that names cannot be found out by time either.
+        // An unknown name costs the same comparison: time must not reveal names either.
         let right = same(password, expected.map_or(b"", |password| password.as_bytes()));
         expected.is_some() && right
     }
@@ -43,7 +43,7 @@ impl Users {
         Ok(users)
     }
 
-    /// Reads a file with one `user:password` a line; empty lines and lines that start with `#` are passed over.
+    /// Reads a file with one `user:password` a line; empty lines and `#` comments are passed over.
     pub(super) fn from_file(path: &Path) -> Result<Self, String> {
         let text = private_file(path)?;
         let mut users = Self::default();
@@ -79,7 +79,7 @@ impl fmt::Debug for Users {
     }
 }
 
-/// Compares two secrets in a time that depends on their lengths only.
+/// Compares two secrets in a time dependent on their lengths only.
 pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     let digest = |bytes| ring::digest::digest(&ring::digest::SHA256, bytes);
     let (a, b) = (digest(a), digest(b));
@@ -104,7 +104,7 @@ pub fn read_token(path: &Path) -> Result<String, String> {
     }
 }
 
-/// Warns of passwords in a configuration file that others can read.
+/// Warns of passwords in a configuration file readable by others.
 pub(super) fn exposure(path: &Path, config: &Config) -> Option<String> {
     let inline =
         config.intercepts.iter().any(|intercept| intercept.users.inline && !intercept.users.is_empty());
@@ -115,7 +115,7 @@ pub(super) fn exposure(path: &Path, config: &Config) -> Option<String> {
     })
 }
 
-/// Reads a small file that only its owner may read or change.
+/// Reads a small file accessible to its owner alone.
 fn private_file(path: &Path) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = key_file::open(path).map_err(|why| match why {
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_right_name_with_the_right_password_is_let_in() {
+    fn only_the_right_name_and_password_are_accepted() {
         let users = Users::from_entries(["ann:secret", "bob:with:colon"].into_iter()).unwrap();
         assert!(users.verify(b"ann", b"secret") && users.verify(b"bob", b"with:colon"));
         for (name, password) in [("ann", ""), ("ann", "Secret"), ("ann", "with:colon"), ("eve", ""), ("", "")]

@@ -1,4 +1,4 @@
-//! What can be set about the codec of one direction of a link, for the daemon and for `measure` alike.
+//! Codec settings of one direction, for the daemon and for `measure`.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -16,10 +16,10 @@ use super::policy::Usual;
 use super::sample::SampleBytes;
 use super::units::Size;
 
-/// The settings of one direction of a link: what `[codec]` and `[cache]` say after overrides and defaults.
+/// The settings of one direction of a link: `[codec]` and `[cache]` after overrides and defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodecSettings {
-    /// The system, for flows of which no policy says otherwise.
+    /// The system for flows without a policy on it.
     pub codec: Codec,
     /// The entropy stage behind it.
     pub entropy: Entropy,
@@ -33,21 +33,21 @@ pub struct CodecSettings {
     pub window: u32,
     /// The slots of the fingerprint table for each expected marker; 1 or 2, default 2.
     pub index_slots: u32,
-    /// The bytes that the markers `samplebyte` choose; default the paper's.
+    /// The bytes chosen by the `samplebyte` markers; default the paper's.
     pub sample_bytes: SampleBytes,
-    /// The sizes of chunks that are named; default `mrc:8:128`, the paper's prototype.
+    /// The sizes of named chunks; default `mrc:8:128`, the paper's prototype.
     pub chunk_sizes: Shape,
-    /// The bytes of plain text that the log holds; 256 KiB to 2 GiB.
+    /// The log's capacity in bytes of plain text; 256 KiB to 2 GiB.
     pub log_memory: u64,
     /// The most log bytes between the oldest unacknowledged block and the head; none means a quarter of the log.
     pub max_in_flight: Option<u64>,
-    /// The bytes for what is known of the peer's chunk store; 64 KiB to 2 GiB. None means what remains of `memory` in a
-    /// gateway, and 64 MiB where nothing else needs memory.
+    /// Bytes for knowledge of the peer's chunk store; 64 KiB to 2 GiB. None means the rest of `memory` in a
+    /// gateway, and 64 MiB if nothing else needs memory.
     pub hint_memory: Option<u64>,
 }
 
-/// What may differ between the flows of a peer, since every block says for itself how it is to be rebuilt; what is
-/// none stays as it is.
+/// Settings free to differ between the flows of a peer, as every block describes its own coding; none leaves
+/// a setting unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanChanges {
     /// The entropy stage.
@@ -73,10 +73,10 @@ impl PlanChanges {
     }
 }
 
-/// Which ways to identify repeats the flows to a peer may ask for.
+/// Ways of identifying repeats in flows to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Matchings {
-    /// Some may ask for Max-Match, for which the sending end keeps the log's bytes.
+    /// Max-Match, for some flow: the sending end then keeps the log's bytes.
     pub max: bool,
     /// Some may ask for Chunk-Match.
     pub chunk: bool,
@@ -133,7 +133,8 @@ impl CodecSettings {
     /// Applies one `KEY=VALUE`, with the configuration file's leaf names and forms; quotes may be left out.
     ///
     /// # Errors
-    /// An unknown key, a key that has no effect here, or a bad value. Call [`CodecSettings::check`] after the last.
+    /// An unknown key, a key without effect here, or a bad value. Call [`CodecSettings::check`] after the
+    /// last.
     pub fn set(&mut self, assignment: &str) -> Result<(), SetError> {
         let (key, value) =
             assignment.split_once('=').ok_or_else(|| SetError::NoValue(assignment.to_owned()))?;
@@ -156,7 +157,7 @@ impl CodecSettings {
         .map_err(|message| SetError::Value(key.to_owned(), message))
     }
 
-    /// Checks what concerns several keys.
+    /// Checks conditions across keys.
     ///
     /// # Errors
     /// The message names the keys and the bounds.
@@ -171,12 +172,12 @@ impl CodecSettings {
         (self.matching, self.markers, self.period, self.entropy) = (matching, markers, period, entropy);
     }
 
-    /// Returns the effective `max_in_flight`: what is set, or a quarter of the log.
+    /// Returns the effective `max_in_flight`: the setting, or a quarter of the log.
     pub fn in_flight(&self) -> u64 {
         self.max_in_flight.unwrap_or(self.log_memory / 4)
     }
 
-    /// Returns the effective `hint_memory` where nothing else needs memory.
+    /// Returns the effective `hint_memory` if nothing else needs memory.
     pub fn hints(&self) -> u64 {
         self.hint_memory.unwrap_or(MAX_HINTS)
     }
@@ -188,12 +189,12 @@ impl CodecSettings {
         Plan { layers, matching, markers, period, entropy, ..Plan::default() }
     }
 
-    /// Returns how flows are coded of which no rule says otherwise.
+    /// Returns the default coding of flows.
     pub fn usual(&self) -> Usual {
         Usual { coded: self.codec != Codec::None, plan: self.plan() }
     }
 
-    /// Returns what the fingerprint table of a log with these settings is made for.
+    /// Returns the parameters of the fingerprint table for a log with these settings.
     pub fn params(&self) -> MatchParams {
         MatchParams {
             period: self.period as usize,
@@ -331,7 +332,7 @@ pub(super) fn hint_memory(bytes: u64) -> Result<u64, String> {
     }
 }
 
-/// Checks the value of `log_memory` in a rule, which is a part of its peer's log.
+/// Checks the value of `log_memory` in a rule, a part of its peer's log.
 pub(super) fn log_quota(bytes: u64) -> Result<u64, String> {
     if bytes == 0 || (MAX_BLOCK as u64..=MAX_LOG).contains(&bytes) {
         return Ok(bytes);
@@ -345,7 +346,7 @@ pub(super) fn log_quota(bytes: u64) -> Result<u64, String> {
 
 /// Checks `max_in_flight` against the log.
 ///
-/// Beyond half of the log there would be less to refer to than to wait for: a block may refer only to what is
+/// Beyond half of the log, more would be in flight than referenceable: a block may refer only to bytes
 /// younger than the log's size less `max_in_flight`.
 pub(super) fn max_in_flight(in_flight: Option<u64>, log_memory: u64) -> Result<(), String> {
     let Some(in_flight) = in_flight else { return Ok(()) };
@@ -368,7 +369,7 @@ fn within(number: i64, least: u32, most: u32, what: &str) -> Result<u32, String>
     }
 }
 
-/// Reads a text or number that is written as in the configuration; all else stays as it is.
+/// Reads a text or number in the configuration's form; all else stays unchanged.
 fn unquoted(value: &str) -> String {
     let read = toml::from_str::<toml::Table>(&format!("value = {value}"));
     match read.ok().filter(|table| table.len() == 1).and_then(|mut table| table.remove("value")) {
@@ -386,15 +387,15 @@ fn size(text: &str) -> Result<u64, String> {
     text.parse().map(|size: Size| size.0).map_err(|error| error.to_string())
 }
 
-/// Four of the largest blocks: with fewer, nothing could be in flight beside what is referred to.
+/// Four of the largest blocks: with fewer, nothing could be in flight beside referenced bytes.
 const MIN_LOG: u64 = 256 << 10;
 
 /// The fingerprint table's slots hold a position of 31 bits and the rest as a tag.
 const MAX_LOG: u64 = 2 << 30;
 /// Some ten thousand chunks.
 const LEAST_HINTS: u64 = 64 << 10;
-/// What is taken if nothing is set, and there is room: half of it are hints for a quarter of a terabyte in chunks of 64
-/// KiB; smaller ones are forgotten sooner.
+/// The default with enough room: half of it are hints for a quarter of a terabyte in chunks of 64 KiB;
+/// smaller ones are forgotten sooner.
 pub(super) const MAX_HINTS: u64 = 64 << 20;
 /// A quarter of a billion chunks; they are saved and read again whole.
 const MOST_HINTS: u64 = 2 << 30;
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_without_effect_is_an_error_that_helps() {
+    fn setting_without_effect_is_a_helpful_error() {
         let error = |assignment: &str| CodecSettings::for_lab().set(assignment).unwrap_err().to_string();
         assert!(error("log_memory").contains("KEY=VALUE"));
         assert!(
@@ -487,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_takes_an_eighth_of_the_log_or_half_of_that() {
+    fn table_takes_an_eighth_or_sixteenth_of_the_log() {
         let mut settings = CodecSettings::for_gateway();
         let matchings = Matchings { max: true, chunk: false };
         assert_eq!(settings.table_memory(matchings), 8 << 20);

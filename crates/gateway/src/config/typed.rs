@@ -1,7 +1,7 @@
-//! Reads a file as typed even if some of it cannot be, so that all of that is told at once.
+//! Tolerant reading of a file, with all type errors at once.
 //!
-//! The reader of TOML stops at the first value that does not fit. What it stopped at is left out, or filled in where a
-//! key is missing, and the rest is read again, until nothing is wrong any more.
+//! The TOML reader stops at the first misfit value. That value is left out, or filled in for a missing key,
+//! and the rest is read again, until nothing is wrong.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,22 +14,22 @@ use super::problem::Problems;
 use super::raw::RawConfig;
 use super::wording::rephrase;
 
-/// A file whose TOML is right.
+/// A file of valid TOML.
 #[derive(Debug)]
 pub(super) struct Typed {
-    /// What it says, without what is wrong; none if that is not enough for a configuration.
+    /// Its valid part; none if that is not enough for a configuration.
     pub(super) raw: Option<RawConfig>,
-    /// What was left out or filled in, and why.
+    /// Problems of the changed keys.
     pub(super) problems: Problems,
-    /// The keys that were.
+    /// The keys left out or filled in.
     pub(super) mended: Vec<Mended>,
 }
 
-/// A key that was left out or filled in.
+/// A key left out or filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mended {
     pub(super) key: String,
-    /// Where its section stands.
+    /// Its section's place.
     pub(super) section: Range<usize>,
 }
 
@@ -37,7 +37,7 @@ impl Typed {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it is no TOML; that is told one at a time, since what follows a missing quote is not what was meant.
+    /// Invalid TOML, one error at a time: text behind a missing quote has lost its meaning.
     pub(super) fn read(text: &str) -> Result<Self, Error> {
         let mut table = DeTable::parse(text)?;
         let root = table.span();
@@ -58,7 +58,7 @@ impl Typed {
             let mended = match missing(error.message()) {
                 Some(key) => {
                     let lacking = Mended { key: key.to_owned(), section: span.clone() };
-                    // One that was left out is there, and was told.
+                    // A key left out is present, and was reported.
                     if !typed.mended.contains(&lacking) {
                         typed.problems.at(span, message);
                     }
@@ -76,12 +76,12 @@ impl Typed {
     }
 }
 
-/// Returns the key that an error says is missing.
+/// Returns the missing key of an error.
 fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.split('`').next()
 }
 
-/// Fills a key in that is missing in its section; false if there is no such section, or only the whole file is one.
+/// Fills in a section's missing key; false if there is no such section, or only the whole file is one.
 fn fill_in(table: &mut DeTable<'_>, lacking: &Mended) -> bool {
     table.iter_mut().any(|(_, value)| fill_in_within(value, lacking))
 }
@@ -90,7 +90,7 @@ fn fill_in_within(value: &mut Spanned<DeValue<'_>>, lacking: &Mended) -> bool {
     let is_here = value.span() == lacking.section;
     match value.get_mut() {
         DeValue::Table(table) if is_here => {
-            // Empty, it is of the type of all keys that must be there.
+            // An empty text fits the type of all required keys.
             let filling = Spanned::new(lacking.section.clone(), DeValue::String(Cow::Borrowed("")));
             let key = Spanned::new(lacking.section.clone(), Cow::Owned(lacking.key.clone()));
             table.insert(key, filling).is_none()
@@ -101,7 +101,7 @@ fn fill_in_within(value: &mut Spanned<DeValue<'_>>, lacking: &Mended) -> bool {
     }
 }
 
-/// Leaves out what stands at a place, with its key.
+/// Leaves out the value at a place, with its key.
 fn leave_out(table: &mut DeTable<'_>, section: &Range<usize>, span: &Range<usize>) -> Option<Mended> {
     let wrong = table.iter().find(|(key, value)| {
         key.span() == *span || value.span() == *span || has_scalar(value.get_ref(), span)
@@ -122,7 +122,7 @@ fn leave_out_within(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Op
     }
 }
 
-/// Says whether a list has something at a place that is no table.
+/// Whether a list has a scalar at a place.
 fn has_scalar(value: &DeValue<'_>, span: &Range<usize>) -> bool {
     let mut values = value.as_array().into_iter().flat_map(|values| values.iter());
     values.any(|value| !value.get_ref().is_table() && value.span() == *span)

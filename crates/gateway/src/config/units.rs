@@ -6,8 +6,8 @@
 //! | rate | `bit/s` `kbit/s` `Mbit/s` `Gbit/s` (powers of 1000) | an error |
 //! | time | `ms` `s` `min` `h` `d` | an error, except 0 |
 //!
-//! A quantity is digits, at most one space, and a unit, whose case matters (`kB` and not `KB`: a factor of 1.024
-//! is nobody's typing error to make). Fractions are errors.
+//! A quantity is digits, at most one space, and a unit in its exact case (`kB` and not `KB`: a factor of
+//! 1.024 is nobody's typing error to make). Fractions are errors.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Rate(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
 
-/// Why a text is not a quantity; the message says what would be one.
+/// Why a text is not a quantity; the message gives an example.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// The text does not start with digits.
@@ -49,7 +49,7 @@ pub enum UnitError {
     TooLarge(String),
 }
 
-/// The unit that was probably meant, if one is known with other capitals.
+/// The probably intended unit, if one is known with other capitals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meant(Vec<&'static str>);
 
@@ -67,7 +67,7 @@ struct Kind {
 }
 
 impl Kind {
-    /// Reads a quantity; the factor of a missing unit is `bare`, none where a unit is required.
+    /// Reads a quantity; the factor of a missing unit is `bare`, none if a unit is required.
     fn parse(&self, text: &str, bare: Option<u64>) -> Result<u64, UnitError> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = text.split_at(digits);
@@ -91,7 +91,7 @@ impl Kind {
         number.checked_mul(factor).ok_or_else(|| UnitError::TooLarge(text.to_owned()))
     }
 
-    /// Describes a fraction, with the same quantity in a smaller unit of which it is a whole number.
+    /// Describes a fraction, with the same quantity as a whole number of a smaller unit.
     fn not_whole(&self, text: &str) -> UnitError {
         match self.in_smaller_unit(text) {
             Some(whole) => UnitError::Fraction(text.to_owned(), whole),
@@ -99,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// Writes a quantity with a fraction in the largest unit of the same kind of which it is a whole number.
+    /// Writes a fractional quantity as a whole number of the largest possible unit of its kind.
     fn in_smaller_unit(&self, text: &str) -> Option<String> {
         let end = text.find(|char: char| !char.is_ascii_digit() && !".,".contains(char))?;
         let (number, unit) = text.split_at(end);
@@ -159,7 +159,7 @@ impl std::str::FromStr for Time {
 }
 
 impl Size {
-    /// Writes the number as it is, with the largest binary unit of which it is a multiple: `2049 MiB`.
+    /// Writes the exact number, in the largest binary unit dividing it: `2049 MiB`.
     pub(super) fn exact(self) -> String {
         let binary = SIZE.units.iter().filter(|(name, factor)| name.contains('i') && *factor <= self.0);
         let (unit, factor) = binary
@@ -172,8 +172,8 @@ impl Size {
 }
 
 impl fmt::Display for Size {
-    /// Writes the number with the largest binary unit of which it is at least one, and one digit after the point
-    /// unless it is exact: `64 MiB`, `1.5 GiB`, `999 B`.
+    /// Writes the number in its largest binary unit not above it, with one digit after the point unless it is
+    /// exact: `64 MiB`, `1.5 GiB`, `999 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = SIZE
             .units
@@ -185,7 +185,7 @@ impl fmt::Display for Size {
 }
 
 impl fmt::Display for Rate {
-    /// Writes the number with the largest unit of which it is at least one: `20 Mbit/s`, `1.5 Gbit/s`.
+    /// Writes the number in its largest unit not above it: `20 Mbit/s`, `1.5 Gbit/s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit =
             RATE.units.iter().filter(|(_, factor)| *factor <= self.0).max_by_key(|(_, factor)| *factor);
@@ -195,7 +195,7 @@ impl fmt::Display for Rate {
 }
 
 impl fmt::Display for Time {
-    /// Writes the length in the largest unit that divides it: `2 min`, `250 ms`, `0 s`.
+    /// Writes the length in its largest dividing unit: `2 min`, `250 ms`, `0 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
         if millis == 0 {
@@ -207,7 +207,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// Writes a quantity of any kind that has a fraction as a whole number of a smaller unit: `1.9 Mbit/s` as `1900 kbit/s`.
+/// Writes a fractional quantity of any kind as a whole number of a smaller unit: `1.9 Mbit/s` as `1900
+/// kbit/s`.
 pub(super) fn in_whole_units(text: &str) -> Option<String> {
     [SIZE, RATE, TIME].iter().find_map(|kind| kind.in_smaller_unit(text))
 }
@@ -269,7 +270,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// Digits after the point that are understood, for a proposal.
+/// Digits understood after the point, for a proposal.
 const MOST_DECIMALS: usize = 9;
 
 const SIZE: Kind = Kind {
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_in_other_words_says_what_is_wrong() {
+    fn malformed_size_is_explained() {
         let cases = [
             ("", "does not start with a number"),
             ("lots", "does not start with a number"),
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_shown_with_the_unit_that_fits() {
+    fn quantities_are_shown_in_fitting_units() {
         assert_eq!(Size(0).to_string(), "0 B");
         assert_eq!(Size(999).to_string(), "999 B");
         assert_eq!(Size(64 << 20).to_string(), "64 MiB");

@@ -1,7 +1,7 @@
-//! The TOML reader's refusals in an operator's words.
+//! The TOML reader's errors in an operator's words.
 //!
-//! The reader speaks of literals, sequences and floats, and points into the middle of a value. Here its place in the
-//! text decides: most of what it refuses is a value without quotes, and the answer is the line as it should be.
+//! The reader speaks of literals, sequences and floats, and points into the middle of a value. Here its place
+//! in the text decides: most errors are values without quotes, and the answer is the corrected line.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::explain;
 use super::units;
 use crate::scope::read_with_port;
 
-/// Says where a text is no TOML, and what to write instead.
+/// Locates the TOML error in a text, with the correction.
 pub(super) fn refused(text: &str, error: &Error) -> (Option<usize>, String) {
     let Some(span) = error.span() else { return (None, error.message().to_owned()) };
     let at = span.start.min(text.len());
@@ -65,7 +65,7 @@ pub(super) fn refused(text: &str, error: &Error) -> (Option<usize>, String) {
     }
 }
 
-/// Says in an operator's words what the reader of single values said in a programmer's.
+/// Rephrases a programmer's error message about a single value for an operator.
 pub(super) fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -> String {
     let message = message.replace('\n', "; ");
     // No key takes so much, and the type is not the operator's.
@@ -109,9 +109,9 @@ pub(super) fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -
     format!("{}: {said}", statement.key)
 }
 
-/// Names a key, section or condition that does not exist.
+/// Names an unknown key, section or condition.
 fn unknown_name(key: &str, section: &str, known: &[&str]) -> String {
-    // Names of sections are listed only where a section was expected.
+    // Names of sections are listed only in place of a section.
     if known.contains(&"gateway") {
         let meant =
             explain::closest(key, known).map(|meant| format!("; did you mean {}?", explain::brackets(meant)));
@@ -125,7 +125,7 @@ fn unknown_name(key: &str, section: &str, known: &[&str]) -> String {
     explain::unknown_key(key, section, known)
 }
 
-/// Names a key or section that stands there already, and the place of the first.
+/// Names a repeated key or section, and the place of the first.
 fn twice(text: &str, span: &Range<usize>) -> String {
     let name = text.get(span.clone()).unwrap_or_default();
     let first = first_of(text, name, span.start);
@@ -144,7 +144,7 @@ fn twice(text: &str, span: &Range<usize>) -> String {
     }
 }
 
-/// Finds where a key or section stood last before an offset.
+/// Finds the last occurrence of a key or section ahead of an offset.
 fn first_of(text: &str, name: &str, before: usize) -> Option<usize> {
     let earlier = text.get(..before)?;
     let is_one = |at: usize| {
@@ -158,7 +158,7 @@ fn first_of(text: &str, name: &str, before: usize) -> Option<usize> {
     earlier.rmatch_indices(name).map(|(at, _)| at).find(|at| is_one(*at))
 }
 
-/// Returns a line as part of the list or table that it stands in, if that began in a line before.
+/// Returns a line as part of its list or table, if that began on an earlier line.
 fn open_list<'a>(text: &'a str, line: &Line<'a>) -> Option<Statement<'a>> {
     let (mut key, mut open) = ("", 0);
     for before in text.get(..line.start)?.lines() {
@@ -188,7 +188,7 @@ fn depth(line: &str, open: usize) -> usize {
     })
 }
 
-/// Says that a list or an inline table is not closed, where it begins.
+/// Reports an unclosed list or inline table, at its beginning.
 fn unclosed(text: &str, at: usize) -> (Option<usize>, String) {
     let before = text.get(..at).unwrap_or(text);
     let mut end = before.len();
@@ -210,7 +210,7 @@ fn unclosed(text: &str, at: usize) -> (Option<usize>, String) {
     (Some(at), "a list or table is not closed: a ] or } is missing".to_owned())
 }
 
-/// Says what is wrong with the header of a section, if anything is with its brackets.
+/// Reports wrong brackets in the header of a section, if any.
 fn header(line: &str) -> Option<String> {
     let line = without_comment(line).trim();
     let name = line.strip_prefix('[')?.trim_start_matches('[').split(']').next()?.trim();
@@ -228,7 +228,7 @@ fn header(line: &str) -> Option<String> {
     })
 }
 
-/// Says what is wrong with a key.
+/// Reports a malformed key.
 fn of_key(message: &str, line: &Line<'_>) -> Option<String> {
     let text = line.text.trim();
     if message.starts_with("key with no value") || message.starts_with("missing value for key") {
@@ -259,7 +259,7 @@ fn of_key(message: &str, line: &Line<'_>) -> Option<String> {
     Some(said.to_owned())
 }
 
-/// Says what is wrong within the quotes of a text.
+/// Reports an error within the quotes of a text.
 fn in_text(message: &str) -> Option<&'static str> {
     let of_escape = ["missing escaped value", "too few unicode value digits", "invalid value"];
     if of_escape.iter().any(|start| message.starts_with(start)) {
@@ -273,7 +273,7 @@ fn in_text(message: &str) -> Option<&'static str> {
     (of_string && !lacks_quote).then_some("a control character stands in the text; remove it")
 }
 
-/// Says what is wrong between the values of a list or table.
+/// Reports an error between the values of a list or table.
 fn between(message: &str) -> Option<&'static str> {
     Some(match message.split(", expected").next()? {
         "missing comma between array elements" | "missing comma between key-value pairs" => {
@@ -289,7 +289,7 @@ fn between(message: &str) -> Option<&'static str> {
     })
 }
 
-/// Says that a text is no TOML where there is no line of a key to speak of.
+/// Reports invalid TOML outside the line of a key.
 fn malformed(message: &str) -> &'static str {
     if message.starts_with("carriage return") {
         "a carriage return stands alone here; save the file with line ends of Unix or Windows"
@@ -314,7 +314,7 @@ struct Line<'a> {
 struct Statement<'a> {
     key: &'a str,
     value: &'a str,
-    /// Where the value begins in the text.
+    /// The value's beginning in the text.
     at: usize,
     /// Whether it is a line of a list or table over several lines; the key stands in the first.
     listed: bool,
@@ -337,7 +337,7 @@ impl<'a> Line<'a> {
 }
 
 impl Statement<'_> {
-    /// Says how the value is to be written, and where it begins.
+    /// Returns advice on the value's form, with its place.
     fn advice(&self, offset: usize) -> (usize, String) {
         let value = self.value;
         if value.is_empty() {
@@ -402,7 +402,7 @@ impl Statement<'_> {
         format!("{said}: {}", whole(&format!("\"{plain}\"")))
     }
 
-    /// Returns the element of a list or inline table around an offset, and where it begins.
+    /// Returns the element of a list or inline table around an offset, with its place.
     fn element(&self, offset: usize) -> (usize, &str) {
         let within = offset.saturating_sub(self.at).min(self.value.len());
         let is_border = |c: char| "[]{},=".contains(c);
@@ -414,7 +414,7 @@ impl Statement<'_> {
         (self.at + start, trimmed.get(..end).unwrap_or_default().trim_end())
     }
 
-    /// Says that a value is of another type than its key takes.
+    /// Reports a value of the wrong type.
     fn wrong_type(&self, text: &str, span: Option<&Range<usize>>, found: &str, wanted: &str) -> String {
         let alone = !self.listed && span.is_none_or(|span| span.start == self.at);
         let literal = span.and_then(|span| text.get(span.clone())).unwrap_or_default();
@@ -458,7 +458,7 @@ impl Statement<'_> {
         format!("{named} is not {noun}{}", example.unwrap_or_default())
     }
 
-    /// Says whether the value may hold a password, which no message repeats.
+    /// Whether the value may hold a password; messages never repeat it.
     fn is_secret(&self) -> bool {
         self.key == "users"
     }
@@ -470,7 +470,7 @@ fn without_comment(line: &str) -> &str {
     comments.next().and_then(|(at, _)| line.get(..at)).unwrap_or(line)
 }
 
-/// Returns the characters of a line that stand in no quotes, with their places.
+/// Returns the characters of a line outside quotes, with their places.
 fn outside_quotes(line: &str) -> impl Iterator<Item = (usize, char)> {
     let (mut quote, mut escaped) = (None, false);
     line.char_indices().filter(move |&(_, char)| {
@@ -486,17 +486,17 @@ fn outside_quotes(line: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-/// Takes quotes of any kind off a word, also where one is missing.
+/// Takes quotes of any kind off a word, also a single one.
 fn unquoted(word: &str) -> &str {
     word.trim_matches(['"', '\'', '“', '”', '„', '‘', '’'])
 }
 
-/// Replaces what a terminal might take for a command.
+/// Replaces possible terminal commands.
 fn shown(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
 
-/// Returns the name of the section that an offset is in; empty before the first.
+/// Returns the name of the section around an offset; empty ahead of the first.
 fn section_at(text: &str, offset: usize) -> &str {
     let end = text.get(offset..).and_then(|rest| rest.find('\n')).map_or(text.len(), |at| offset + at);
     let before = text.get(..end).unwrap_or(text);
@@ -512,11 +512,11 @@ fn section_header(line: &str) -> Option<&str> {
     word.then_some(name)
 }
 
-/// Keys that are true or false.
+/// Boolean keys.
 const TRUTHS: [&str; 2] = ["shed", "hold_syn"];
-/// Keys whose value is a number without a unit.
+/// Keys of plain numbers, without a unit.
 const NUMBERS: [&str; 5] = ["period", "window", "index_slots", "max_lanes", "discover_port"];
-/// What `match` looks like.
+/// An example of `match`.
 const CONDITIONS: &str = "{ ports = [22] }";
 /// A longer value is not repeated in a message.
 const LONGEST_SHOWN: usize = 100;

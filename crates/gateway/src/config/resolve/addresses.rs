@@ -68,8 +68,8 @@ pub(super) fn destination(text: &str) -> Result<Destination, String> {
     Ok(Destination { host: Host::Name(host.to_owned()), port })
 }
 
-/// Makes a destination of a link-local address: a name, since the number of an interface lasts no longer than that, and is
-/// known where the connect is made.
+/// Makes a destination of a link-local address: a name, since an interface's number is valid only while it
+/// exists, and is known only at the connect.
 fn of_interface(text: &str, scoped: &Scoped, port: u16) -> Result<Destination, String> {
     check_scope(text, scoped, port)?;
     if port == 0 {
@@ -79,7 +79,7 @@ fn of_interface(text: &str, scoped: &Scoped, port: u16) -> Result<Destination, S
     Ok(Destination { host: Host::Name(format!("{ip}%{interface}")), port })
 }
 
-/// Refuses an interface where there is none to be named.
+/// Refuses an interface for an address without a scope.
 fn check_scope(text: &str, scoped: &Scoped, port: u16) -> Result<(), String> {
     let (ip, interface) = scoped.parts();
     match scoped.is_link_local() {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn link_local_addresses_to_listen_on_have_an_interface_of_this_machine() {
+    fn link_local_listen_addresses_need_a_local_interface() {
         assert_eq!(socket("[fe80::1%lo]:80").unwrap().to_string(), "[fe80::1%1]:80");
         assert_eq!(socket("169.254.1.1:80").unwrap().to_string(), "169.254.1.1:80");
         for (bad, why) in [

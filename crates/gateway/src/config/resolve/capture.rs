@@ -1,4 +1,4 @@
-//! The keys of `[[intercept]]` that say which connections `tproxy` and `redirect` take in.
+//! The scope keys of transparent `[[intercept]]` sections.
 
 use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
@@ -11,7 +11,7 @@ use crate::config::raw::{OneOrMany, RawConfig, RawIntercept, RawPort, Text};
 use crate::config::{Config, Intercept, Mode, both_families};
 
 impl Resolver {
-    /// Resolves what a transparent mode takes in.
+    /// Resolves the scope of a transparent mode.
     pub(super) fn capture(&mut self, raw: &RawIntercept, tproxy: bool) -> Option<Capture> {
         let scope =
             self.choice("scope", raw.scope.as_ref(), [("gateway", Scope::Gateway), ("host", Scope::Host)]);
@@ -46,7 +46,7 @@ impl Resolver {
         Some(capture)
     }
 
-    /// Reports lists of nothing: as conditions of the rules they would be none, so that everything is taken in.
+    /// Reports empty lists: in the rules they would be no conditions, and everything would be taken in.
     fn refuse_empty_lists(&mut self, raw: &RawIntercept) {
         let is_empty = |texts: &Option<Vec<Text>>| texts.as_ref().is_some_and(Vec::is_empty);
         let lists = [
@@ -63,7 +63,7 @@ impl Resolver {
         }
     }
 
-    /// Reports keys that the mode or the scope makes meaningless, and the lack of those that it needs.
+    /// Reports keys made meaningless by the mode or the scope, and missing ones.
     fn check_capture(&mut self, raw: &RawIntercept, tproxy: bool, capture: &Capture) {
         if tproxy && let Some(scope) = &raw.scope {
             self.problems.at(scope.span(), "scope: has no effect with mode tproxy; use mode redirect");
@@ -109,7 +109,7 @@ impl Resolver {
         }
     }
 
-    /// Reports keys that only transparent modes have.
+    /// Reports keys exclusive to transparent modes.
     pub(super) fn refuse_capture(&mut self, raw: &RawIntercept, mode: &str) {
         let of =
             |texts: &Option<Vec<Text>>| texts.as_ref().map(|texts| texts.first().map_or(0..0, Spanned::span));
@@ -134,7 +134,7 @@ impl Resolver {
         }
     }
 
-    /// Reports interceptions that hold SYNs behind the last that marks of packets have room for.
+    /// Reports interceptions holding SYNs beyond the room in packet marks.
     pub(super) fn check_holding(&mut self, raw: &RawConfig) {
         for hold in raw.intercept.iter().skip(1 << u8::BITS).filter_map(|raw| raw.get_ref().hold_syn.as_ref())
         {
@@ -142,7 +142,7 @@ impl Resolver {
         }
     }
 
-    /// Reports interceptions of which some have their rules loaded and others printed: they share one table.
+    /// Reports a mix of loaded and printed rules: all share one table.
     pub(super) fn check_rules(&mut self, raw: &RawConfig) {
         let of = |by: &str| {
             let is = move |text: &&Text| text.get_ref() == by;
@@ -162,7 +162,7 @@ impl Resolver {
         }
     }
 
-    /// Reads a number that all rules of a gateway share, from `[gateway]` or any `[[intercept]]`.
+    /// Reads a number shared by all rules of a gateway, from `[gateway]` or any `[[intercept]]`.
     pub(super) fn of_rules(&mut self, key: &str, raw: &RawConfig, bounds: Range<i64>) -> Option<u32> {
         let pick = |priority, mark| if key == "mark" { mark } else { priority };
         let gateway = raw.gateway.get_ref();
@@ -229,17 +229,17 @@ impl Resolver {
 /// The routing rule may stand between those for the local and for the main table, with one before it.
 pub(super) const RULE_PRIORITIES: Range<i64> = 2..32_766;
 
-/// What packets can be marked with.
+/// Range of packet marks.
 pub(super) const MARKS: Range<i64> = 1..1 << 32;
 
-/// Marks whose upper half is one of these have other meanings, or may be another gateway's by its name.
+/// Marks with one of these upper halves have other meanings, or may be another gateway's by its name.
 const OWN_MARKS: RangeInclusive<u32> = 0x6d00..=0x6fff;
 
 /// The mark of errors differs from the other by this, and must not be 0.
 const ERRORS_TOGGLE: u32 = 0x0003_0000;
 
 impl Intercept {
-    /// Returns where it listens.
+    /// Returns its listening addresses.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         match self.mode.capture() {
             Some(_) => both_families(self.listen).to_vec(),
@@ -267,8 +267,8 @@ impl Config {
         self.intercepts.iter().any(capture) || self.peers.iter().any(|peer| !peer.allow_sources.is_empty())
     }
 
-    /// Says whether this gateway takes connections in, or makes them, under addresses of others, so that its own
-    /// sockets must be told from its clients'.
+    /// Whether this gateway takes connections in, or makes them, under addresses of others: its own sockets
+    /// must then be told from its clients'.
     pub fn is_transparent(&self) -> bool {
         let transparent = |mode: &Mode| mode.capture().is_some();
         self.intercepts.iter().any(|intercept| transparent(&intercept.mode))

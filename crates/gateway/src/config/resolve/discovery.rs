@@ -12,7 +12,7 @@ use crate::config::{
 use crate::scope::Scoped;
 
 impl Resolver {
-    /// Resolves for which groups this gateway looks for members, and where.
+    /// Resolves the groups with discovery, and their means.
     pub(super) fn discovery(
         &mut self,
         raw: &RawConfig,
@@ -62,7 +62,7 @@ impl Resolver {
 
     fn interface(&mut self, text: &Text) -> Option<String> {
         let name = text.get_ref();
-        // What the kernel takes for a name; an address lacks its port.
+        // The kernel's rule for names; an address lacks its port.
         let good = (1..=15).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
             && name.parse::<std::net::IpAddr>().is_err();
@@ -75,7 +75,7 @@ impl Resolver {
         good.then(|| name.clone())
     }
 
-    /// Reports what is missing to be found by others.
+    /// Reports missing settings for being discovered.
     fn check_looking(&mut self, raw: &RawConfig, looked: &[Looked]) {
         let gateway = raw.gateway.get_ref();
         let Some(at) = raw.group.iter().find_map(|group| group.get_ref().discover.as_ref()) else { return };
@@ -101,9 +101,9 @@ impl Resolver {
     }
 }
 
-/// Says what becomes of one that is found: it reaches nothing by way of us, and nothing is sent to it but what neighbours
-/// say to each other, so its logs and tables are as small as can be. It is granted no streaming context; what it sends all
-/// the same is decoded block by block.
+/// Returns the configuration of discovered gateways. Such a peer reaches nothing by way of us, and gets only
+/// messages among neighbours, so its logs and tables have their minimum size. It is granted no streaming
+/// context; data sent all the same is decoded block by block.
 fn found(link: &LinkSettings) -> Peer {
     let settings =
         CodecSettings { codec: Codec::Wanax, log_memory: LEAST_LOG, ..CodecSettings::for_gateway() };
@@ -135,7 +135,7 @@ fn found(link: &LinkSettings) -> Peer {
     }
 }
 
-/// Where gateways tell each other where they are, unless `discover_port` says otherwise.
+/// UDP port of discovery, unless `discover_port` says otherwise.
 const PORT: u16 = 7400;
 const LEAST_LOG: u64 = 256 << 10;
 const LEAST_HINTS: u64 = 4096;

@@ -52,7 +52,7 @@ impl Resolver {
         })
     }
 
-    /// Reports folders without a name, which would be the one that the process was started in, or none.
+    /// Reports directories without a name: they would mean the working directory, or none.
     fn refuse_empty_paths<const N: usize>(&mut self, folders: [(&str, Option<&Text>); N]) {
         let named = folders.into_iter().filter_map(|(key, text)| Some((key, text?)));
         for (key, text) in named.filter(|(_, text)| text.get_ref().is_empty()) {
@@ -94,7 +94,7 @@ impl Resolver {
         word.parse().ok()
     }
 
-    /// Reads the networks that peers are told.
+    /// Reads the networks announced to peers.
     fn announce(&mut self, raw: &RawGateway) -> Vec<Network> {
         let Some(texts) = &raw.announce else { return Vec::new() };
         if texts.get_ref().len() > MAX_NETWORKS {
@@ -106,7 +106,7 @@ impl Resolver {
         self.networks("announce", texts.get_ref())
     }
 
-    /// Reads the key that what is kept on disk is encrypted with.
+    /// Reads the encryption key of state on disk.
     fn encrypt_key(&mut self, whole: &RawConfig) -> Option<StorageKey> {
         let raw = whole.gateway.get_ref();
         let file = raw.encrypt_key_file.as_ref()?;
@@ -145,7 +145,7 @@ impl Resolver {
         Some(Admin { listen, token })
     }
 
-    /// Reports addresses that are listened on twice; port 0 is a new port each time.
+    /// Reports addresses used by two listeners; port 0 is a new port each time.
     pub(super) fn check_listens(&mut self, raw: &RawConfig, intercepts: &[Option<Intercept>]) {
         let gateway = raw.gateway.get_ref();
         let read = |text: &Text| Vec::from_iter(addresses::socket(text.get_ref()));
@@ -187,8 +187,8 @@ const WATCHDOG: Duration = Duration::from_secs(10);
 
 const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
-/// An application that says nothing for so long is probed, unless `keepalive` says otherwise; no less by default, RFC 9293
-/// §3.8.4, since a host that sleeps for minutes goes on when it wakes.
+/// Silence of an application until it is probed, unless `keepalive` says otherwise; no less by default, RFC
+/// 9293 §3.8.4, since a host sleeping for minutes goes on after waking.
 const KEEPALIVE: Duration = Duration::from_secs(2 * 3600);
 
 /// The kernel counts whole seconds, and no more than this.

@@ -1,4 +1,4 @@
-//! `[[group]]`, and who is in which.
+//! `[[group]]` and its members.
 
 use super::Resolver;
 use crate::config::raw::{RawConfig, RawPeer};
@@ -46,7 +46,7 @@ impl Resolver {
         }
     }
 
-    /// Resolves which group a peer is in, and where it stands.
+    /// Resolves a peer's group and site.
     pub(super) fn group_of_peer(
         &mut self,
         raw: &RawPeer,

@@ -10,13 +10,13 @@ use crate::config::raw::{OneOrMany, RawConfig, RawIntercept, Text};
 use crate::config::{Intercept, Mode, OnPeerLoss, PeerChoice, Scope, Users};
 
 impl Resolver {
-    /// Resolves one place where flows are taken in.
+    /// Resolves one entry point of flows.
     pub(super) fn intercept(&mut self, raw: &Spanned<RawIntercept>, config: &RawConfig) -> Option<Intercept> {
         let raw = raw.get_ref();
         let mode = self.mode(raw);
         let listen = self.socket("listen", &raw.listen);
         let peer = self.peer_choice(raw, config);
-        // To transparent modes they are predicates, not passwords, and what they are to others is not known.
+        // In transparent modes they are predicates, not passwords; in unknown modes their meaning is unknown.
         let name = raw.mode.get_ref().as_str();
         let transparent = ["tproxy", "redirect"].contains(&name);
         let is_proxy = ["forward", "socks5", "http"].contains(&name);
@@ -86,7 +86,7 @@ impl Resolver {
         Some(mode)
     }
 
-    /// Reads which PROXY protocol the server expects, if any.
+    /// Reads the server's version of the PROXY protocol, if any.
     fn proxy_protocol(&mut self, text: Option<&Text>) -> bool {
         if let Some(text) = text.filter(|text| text.get_ref() != "v2") {
             let message = explain::unknown_value(text.get_ref(), &["v2"], &[]);
@@ -95,7 +95,8 @@ impl Resolver {
         text.is_some()
     }
 
-    /// Checks where a transparent mode listens: rules name the port, and the other family's socket has the same.
+    /// Checks a transparent mode's listening address: rules name the port, and the other family's socket has
+    /// the same.
     fn check_own_end(&mut self, raw: &RawIntercept, mode: Option<&Mode>, listen: Option<SocketAddr>) {
         let (Some(mode), Some(listen)) = (mode, listen) else { return };
         if listen.port() == 0 {
@@ -127,7 +128,7 @@ impl Resolver {
         }
     }
 
-    /// Reads the name of a peer that must exist.
+    /// Reads the name of an existing peer.
     pub(super) fn peer_name(&mut self, key: &str, text: &Text, config: &RawConfig) -> Option<String> {
         let name = text.get_ref();
         let known: Vec<&str> =
@@ -169,7 +170,7 @@ impl Resolver {
         }
     }
 
-    /// Checks who may use a proxy: one that strangers reach must ask for something.
+    /// Checks the access to a proxy: one open to strangers must require something.
     fn check_proxy(&mut self, raw: &RawIntercept, mode: Option<&Mode>, listen: Option<SocketAddr>) {
         let Some(mode) = mode else { return };
         if let (Mode::Forward { .. }, Some(OneOrMany::One(text))) = (mode, &raw.users) {

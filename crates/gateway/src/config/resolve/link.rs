@@ -11,7 +11,7 @@ use crate::config::sample::RawSample;
 use crate::config::units::{Rate, Size, Time};
 use crate::config::{Codec, CodecSettings, LinkSettings, PlanChanges, SampleBytes, settings};
 
-/// The keys that may stand in `[codec]`, `[[peer]]` and `[[policy]]`.
+/// The keys permitted in `[codec]`, `[[peer]]` and `[[policy]]`.
 struct PlanKeys<'a> {
     entropy: Option<&'a Text>,
     markers: Option<&'a Text>,
@@ -19,7 +19,7 @@ struct PlanKeys<'a> {
     period: Option<&'a Spanned<i64>>,
 }
 
-/// The keys that may stand in `[codec]` or `[cache]`, and in `[[peer]]`.
+/// The keys permitted in `[codec]` or `[cache]`, and in `[[peer]]`.
 struct PeerKeys<'a> {
     window: Option<&'a Spanned<i64>>,
     index_slots: Option<&'a Spanned<i64>>,
@@ -28,7 +28,7 @@ struct PeerKeys<'a> {
 }
 
 impl Resolver {
-    /// Resolves what holds for every peer that does not override it.
+    /// Resolves the defaults of all peers.
     pub(super) fn codec_defaults(
         &mut self,
         codec: &RawCodec,
@@ -83,7 +83,7 @@ impl Resolver {
             log_memory: raw.log_memory.as_ref(),
         };
         self.apply(&keys, &mut settings);
-        // A log that is out of range itself was reported and left at the default, which is known to fit.
+        // A log out of range was reported and left at the default, known to fit.
         if let Some(log_memory) = raw.log_memory.as_ref().filter(|log| log.get_ref().0 == settings.log_memory)
         {
             let fits = settings::max_in_flight(settings.max_in_flight, settings.log_memory);
@@ -92,14 +92,14 @@ impl Resolver {
         settings
     }
 
-    /// Reports what may be in flight if the log is too small for it.
+    /// Reports a limit of bytes in flight too large for the log.
     fn fits(&mut self, span: Range<usize>, key: &str, fits: Result<(), String>) {
         if let Err(why) = fits {
             self.problems.at(span, format_args!("{key}: {why}"));
         }
     }
 
-    /// Resolves what a rule changes about the coding of its flows.
+    /// Resolves a rule's changes to the coding of its flows.
     pub(super) fn changes_of_policy(&mut self, raw: &RawPolicy) -> PlanChanges {
         self.plan_changes(&PlanKeys {
             entropy: raw.entropy.as_ref(),
@@ -161,7 +161,7 @@ impl Resolver {
         }
     }
 
-    /// Reads what may be sent in a second.
+    /// Reads the maximum send rate.
     pub(super) fn rate_limit(&mut self, rate: Option<&Spanned<Rate>>) -> Option<u64> {
         self.read("rate_limit", rate, |&Rate(rate)| match rate {
             LEAST_RATE.. => Ok(rate),
@@ -215,5 +215,6 @@ const MAX_LANES: u32 = 64;
 const BULK_AFTER: u64 = 1 << 20;
 /// Below it one block takes seconds.
 const LEAST_RATE: u64 = 8_000;
-/// Finds the rate of a lossy link, where loss-based controls collapse; lanes use the kernel's default without it.
+/// Finds the rate of a lossy link, where loss-based controls collapse; without it, lanes use the kernel's
+/// default.
 const CONGESTION: &str = "bbr";

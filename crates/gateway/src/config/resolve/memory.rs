@@ -1,4 +1,4 @@
-//! `[cache] memory`: what of it is for whom, and what to do where it is too small.
+//! `[cache] memory`: its parts, and remedies for too little of it.
 
 use std::iter;
 use std::ops::Range;
@@ -12,12 +12,12 @@ use crate::config::units::Size;
 use crate::config::{CodecSettings, Discovery, LogBudget, Peer, Policies, StoreSettings, machine, settings};
 use crate::discovery::MAX_FOUND;
 
-/// What of `memory` is for no peer of the file.
+/// The part of `memory` outside the file's peers.
 pub(super) struct Beside {
     memory: u64,
-    /// The bytes of disk of the store, and what of the memory its index takes.
+    /// The store's bytes of disk, and its index's bytes of memory.
     index: Option<(u64, u64)>,
-    /// What for, behind how many peers there are.
+    /// Its purpose, following a number of peers.
     what: String,
 }
 
@@ -37,26 +37,26 @@ impl Beside {
     }
 }
 
-/// A part of what is needed, which can be made smaller.
+/// A reducible part of the needed memory.
 struct Part {
     bytes: u64,
-    /// What it is for.
+    /// Its purpose.
     what: &'static str,
-    /// The key that sets it.
+    /// Its key.
     key: &'static str,
-    /// Where it does.
+    /// The key's place.
     span: Option<Range<usize>>,
     /// How it is made smaller.
     way: &'static str,
 }
 
-/// Returns what `memory` is, also if it is not set.
+/// Returns the value of `memory`, or its default.
 pub(super) fn of(cache: &RawCache) -> u64 {
     cache.memory.as_ref().map_or_else(|| machine::memory().bytes / 4, |memory| memory.get_ref().0)
 }
 
 impl Resolver {
-    /// Reads what is set for each peer.
+    /// Reads the fixed settings of each peer.
     pub(super) fn set_memory(&mut self, raw: &RawConfig, defaults: &CodecSettings) -> SetMemory {
         let flow_memory =
             self.read("flow_memory", raw.link.flow_memory.as_ref(), |&Size(bytes)| match bytes {
@@ -73,7 +73,8 @@ impl Resolver {
         SetMemory { flow_memory, hint_memory: defaults.hint_memory, logs }
     }
 
-    /// Shares `[cache] memory`, but what is `beside` peers, out among them; returns it and what of it is for logs.
+    /// Shares `[cache] memory`, less the part `beside` peers, out among them; returns it with its part for
+    /// logs.
     pub(super) fn memory(
         &mut self,
         raw: &RawConfig,
@@ -108,7 +109,7 @@ impl Resolver {
         }
     }
 
-    /// Reports that so many peers need more memory than there is.
+    /// Reports too little memory for so many peers.
     fn refuse_memory(&mut self, raw: &RawConfig, memory: u64, peers: u64, least: Least, beside: &Beside) {
         let needed = match beside.index {
             // More memory has it take more.
@@ -148,7 +149,7 @@ impl Resolver {
     }
 }
 
-/// Returns what of the memory that is needed can be made smaller.
+/// Returns the reducible parts of the needed memory.
 fn parts(raw: &RawConfig, peers: u64, least: Least, beside: &Beside) -> Vec<Part> {
     let size = |size: &Option<Spanned<Size>>| size.as_ref().map(Spanned::span);
     let index = &raw.cache.store_index_memory;
@@ -205,14 +206,14 @@ fn parts(raw: &RawConfig, peers: u64, least: Least, beside: &Beside) -> Vec<Part
     parts
 }
 
-/// Returns where the largest log is set.
+/// Returns the place of the largest log's setting.
 fn largest_log(raw: &RawConfig) -> Option<Range<usize>> {
     let of_peers = raw.peer.iter().filter_map(|peer| peer.get_ref().log_memory.as_ref());
     let largest = raw.cache.log_memory.iter().chain(of_peers).max_by_key(|size| *size.get_ref());
     largest.map(Spanned::span)
 }
 
-/// Returns where the entropy stage is set whose contexts are the largest.
+/// Returns the place of the entropy stage with the largest contexts.
 fn highest_level(raw: &RawConfig) -> Option<Range<usize>> {
     let of_peers = raw.peer.iter().filter_map(|peer| peer.get_ref().entropy.as_ref());
     let of_rules = raw.policy.iter().filter_map(|policy| policy.get_ref().entropy.as_ref());

@@ -28,7 +28,7 @@ use super::typed::Typed;
 use super::units::Time;
 use super::{Admin, Caches, Config, Policies};
 
-/// What resolving carries along: the folder that paths are relative to, and what was found.
+/// State of resolving: the base directory of relative paths, and the findings.
 struct Resolver {
     dir: PathBuf,
     problems: Problems,
@@ -59,7 +59,7 @@ pub(super) fn admin_alone(typed: Typed, path: &Path, text: &str) -> Result<Optio
     if resolver.problems.is_empty() { Ok(admin) } else { Err(resolver.problems.into_error(path, text)) }
 }
 
-/// Resolves what is said about logs alone.
+/// Resolves the settings of logs alone.
 pub(super) fn caches_alone(typed: Typed, path: &Path, text: &str) -> Result<Caches, ConfigError> {
     let raw = whole(typed, path, text)?;
     let mut resolver = Resolver::new(path);
@@ -73,7 +73,7 @@ pub(super) fn caches_alone(typed: Typed, path: &Path, text: &str) -> Result<Cach
     if resolver.problems.is_empty() { Ok(caches) } else { Err(resolver.problems.into_error(path, text)) }
 }
 
-/// Returns what a file says if there is nothing in it that could not be read.
+/// Returns a file's content if all of it was readable.
 fn whole(typed: Typed, path: &Path, text: &str) -> Result<RawConfig, ConfigError> {
     match typed.raw {
         Some(raw) if typed.problems.is_empty() => Ok(raw),
@@ -87,7 +87,7 @@ impl Resolver {
         Self { dir, problems: Problems::default(), warnings: Vec::new(), private_files: Vec::new() }
     }
 
-    /// Resolves every section, so that all problems are found, before any is given up for lack of another.
+    /// Resolves every section, to find all problems, and only then gives up for a missing one.
     fn config(&mut self, raw: &RawConfig, path: &Path, text: &str) -> Option<Config> {
         let gateway = self.gateway(raw);
         let defaults = self.codec_defaults(&raw.codec, &raw.cache, &raw.link);
@@ -179,7 +179,7 @@ impl Resolver {
         self.dir.join(text.get_ref())
     }
 
-    /// Returns the path of a file that nobody else may read.
+    /// Returns the path of a file private to its owner.
     fn private_file(&mut self, key: &'static str, text: &Text) -> PathBuf {
         let path = self.path(text);
         self.private_files.push((key, path.clone()));
@@ -224,7 +224,7 @@ impl Resolver {
     }
 }
 
-/// Returns where the key is named that what is kept on disk is encrypted with, or else where that is kept.
+/// Returns the place of the storage key's setting, or else of the storage's.
 fn key_span(raw: &RawConfig) -> Range<usize> {
     let gateway = raw.gateway.get_ref();
     let set = gateway.encrypt_key_file.as_ref().or(gateway.state.as_ref()).or(raw.cache.store_path.as_ref());

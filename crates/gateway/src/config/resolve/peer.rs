@@ -9,7 +9,7 @@ use crate::config::{Access, Adapt, CodecSettings, Gateway, Group, LinkSettings, 
 use crate::identity::PublicKey;
 
 impl Resolver {
-    /// Resolves one peer but for its share of the memory, seen from a gateway that stands at `here`.
+    /// Resolves one peer but for its share of the memory, for a gateway at `here`.
     pub(super) fn peer(
         &mut self,
         raw: &Spanned<RawPeer>,
@@ -59,7 +59,7 @@ impl Resolver {
             memory: MemoryPlan::default(),
             found: false,
         };
-        // What is said of all links is meant for the line, which a LAN is not.
+        // Settings of all links are meant for the line, not for a LAN.
         if rate_limit.is_none() && !peer.is_near(here) {
             peer.link.rate_limit = link.rate_limit;
         }
@@ -109,7 +109,7 @@ impl Resolver {
         }
     }
 
-    /// Reports keys that are our own or another peer's.
+    /// Reports keys identical to our own or another peer's.
     fn check_keys(&mut self, peer: &RawPeer, at: usize, gateway: Option<&Gateway>, peers: &[Option<Peer>]) {
         for text in peer.public_key.texts() {
             let Ok(key) = text.get_ref().parse::<PublicKey>() else { continue };

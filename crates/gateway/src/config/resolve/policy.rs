@@ -44,7 +44,7 @@ impl Resolver {
                 self.problems.at(section, message);
                 None
             }
-            // What takes no link needs none; what `path` is may not be known.
+            // A flow outside the link needs none; the value of `path` may be unknown.
             (None, _) => Some(Codec::None),
         };
         let priority = self.read("priority", raw.priority.as_ref(), |text| settings::priority(text));
@@ -73,7 +73,7 @@ impl Resolver {
         }
     }
 
-    /// Reports keys about links of flows that take none.
+    /// Reports keys about links for flows without one.
     fn refuse_keys_of_links(&mut self, raw: &RawPolicy) {
         let direct = "path \"direct\"";
         let keys = [("codec", raw.codec.as_ref()), ("priority", raw.priority.as_ref())];
@@ -83,7 +83,7 @@ impl Resolver {
         self.refuse_keys_of_coding(raw, direct);
     }
 
-    /// Reports keys about the coding of flows that are not coded.
+    /// Reports keys about coding for uncoded flows.
     fn refuse_keys_of_coding(&mut self, raw: &RawPolicy, why: &str) {
         if let Some(entropy) = &raw.entropy {
             self.problems.at(entropy.span(), format_args!("entropy: has no effect with {why}; remove it"));
@@ -91,7 +91,7 @@ impl Resolver {
         self.refuse_keys_of_the_log(raw, why);
     }
 
-    /// Reports keys about the log of flows that do not refer to it.
+    /// Reports keys about the log for flows without references to it.
     fn refuse_keys_of_the_log(&mut self, raw: &RawPolicy, why: &str) {
         let keys = [
             ("markers", raw.markers.as_ref().map(Spanned::span)),
@@ -106,7 +106,7 @@ impl Resolver {
         }
     }
 
-    /// Warns of bytes for markers that no flow uses: they are chosen for peers, and markers by rules, too.
+    /// Warns of unused marker bytes: they are chosen for peers, and markers by rules, too.
     pub(super) fn warn_of_unused_samples(
         &mut self,
         raw: &RawConfig,
@@ -129,7 +129,7 @@ impl Resolver {
         }
     }
 
-    /// Reports rules whose part of the log is larger than the log, which would promise what cannot be.
+    /// Reports rules with a larger part of the log than the log: an impossible promise.
     pub(super) fn check_quotas(&mut self, raw: &RawConfig, rules: &[Option<Policy>], peers: &[Peer]) {
         for (raw, rule) in raw.policy.iter().zip(rules) {
             let (Some(log_memory), Some(rule)) = (&raw.get_ref().log_memory, rule) else { continue };

@@ -12,7 +12,7 @@ use crate::config::units::Size;
 use crate::config::{Peer, Policies, StoreSettings};
 
 impl Resolver {
-    /// Resolves what is said about the chunk store, whose index has a part of `memory`; none if there is to be none.
+    /// Resolves the chunk store, with a part of `memory` for its index; none if there is to be none.
     pub(super) fn store(&mut self, raw: &RawConfig, memory: u64) -> Option<StoreSettings> {
         let cache = &raw.cache;
         let Some(disk) = &cache.store_disk else {
@@ -48,12 +48,12 @@ impl Resolver {
         Some(StoreSettings { path: path?, disk, index_memory, read_latency })
     }
 
-    /// Returns what the index uses of so much memory, and warns if that is not all, or if a part of the disk is beyond what
-    /// it remembers.
+    /// Returns the index's use of so much memory, and warns of unused memory, or of a part of the disk beyond
+    /// its reach.
     fn index_memory(&mut self, bytes: u64, disk: u64) -> u64 {
         let whole = whole_index(disk);
         if bytes > whole {
-            // As it is written here it is no more than that, and can be read again.
+            // Rounded down in this form, and readable again.
             self.warnings.push(format!(
                 "store_index_memory: of {}, the index of a store of {} uses {} MiB at most, and no more is taken; set it \
                  to that or less, or raise store_disk",
@@ -84,7 +84,7 @@ impl Resolver {
         raw.cache.store_path.as_ref().map(|path| self.path(path)).or_else(of_state)
     }
 
-    /// Reports keys about a store that there is not.
+    /// Reports keys about a missing store.
     fn refuse_keys_of_a_store(&mut self, raw: &RawConfig) {
         let keys = [
             ("store_path", raw.cache.store_path.as_ref().map(toml::Spanned::span)),
@@ -97,7 +97,7 @@ impl Resolver {
         }
     }
 
-    /// Reports memory for hints that nobody would use.
+    /// Reports memory for unused hints.
     pub(super) fn check_hints(
         &mut self,
         raw: &RawConfig,
