@@ -10,6 +10,9 @@ import re
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True
+import render_benchmarks
+
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 
@@ -138,6 +141,7 @@ def main() -> None:
     kinds = ["*.md", "*.rs", "scripts", "findings"]
     tracked = subprocess.run(["git", "ls-files", *kinds], check=True, capture_output=True, text=True).stdout.split()
     wrong = [line for page in tracked if page.endswith(".md") for line in broken(pathlib.Path(page))]
+    wrong += [f"{path}: differs from its records; run scripts/render_benchmarks.py" for path in render_benchmarks.stale()]
     areas: dict[str, dict[str, str]] = {}
     for path in filter(lambda path: not path.endswith((".csv", ".sha256")), tracked):
         areas.setdefault(area(path), {})[path] = pathlib.Path(path).read_text()

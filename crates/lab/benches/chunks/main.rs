@@ -6,7 +6,7 @@
 //!
 //! A series is a folder, whose files are sent one after the other and all count, or files joined by commas, of which the
 //! last counts and the others were sent before. Without any, small generated series show that everything works; their
-//! figures mean little. Tables are printed as Markdown, as they stand in `docs/measurements.md`.
+//! figures mean little. Tables are printed as Markdown, as records of `docs/benchmarks` take them.
 
 mod cost;
 mod schemes;

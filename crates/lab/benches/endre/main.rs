@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Without files, small generated corpora show that everything works; their figures mean little. Tables are printed
-//! as Markdown, as they stand in `docs/measurements.md`. Times are those of this thread alone; speeds are compared
+//! as Markdown, as records of `docs/benchmarks` take them. Times are those of this thread alone; speeds are compared
 //! within a run, and what is compared takes turns, so that a busy machine slows both.
 
 mod adversarial;

@@ -7,7 +7,7 @@
 //!
 //! All times are virtual, so every machine and every profile prints the same. The files, in the order in which they are
 //! sent, are those of the table of rates, which counts all but the first; without files it uses generated ones. Tables
-//! are printed as Markdown, as they stand in `docs/measurements.md`.
+//! are printed as Markdown, as records of `docs/benchmarks` take them.
 
 mod edited;
 mod files;
