@@ -33,7 +33,7 @@ SHOWN = 20
 CEILINGS = {
     "crates": 6.7,
     "crates/fingerprint": 2.5,
-    "crates/lab": 6.2,
+    "crates/lab": 2.5,
     "crates/netem": 2.5,
     "crates/oncewire": 6.2,
     "crates/packet": 2.5,

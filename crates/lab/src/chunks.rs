@@ -1,7 +1,7 @@
-//! What chunks of one size or of several save, and what looking them up costs, without a codec around them.
+//! Savings and lookup costs of chunks, without a codec around them.
 //!
-//! This is the simulator of [Wanax §4]: one sender, one receiver, no peers, a hint table that forgets nothing and knows
-//! what the receiver has stored once a block is through. Blocks, trees and tags are those of the codec.
+//! This is the simulator of [Wanax §4]: one sender, one receiver, no peers, and a hint table that forgets nothing and
+//! knows the receiver's store after each block. Blocks, trees and tags are those of the codec.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -12,7 +12,7 @@ use oncewire_codec::wanax::{
 };
 use oncewire_codec::wire::{NameEntry, encode_entries};
 
-/// The bytes of a reference to a chunk in a block by its full name: that, distance, length and level.
+/// The bytes of a reference to a chunk in a block by its full name: name, distance, length and level.
 pub const ENTRY_LEN: u64 = NAME_LEN as u64 + 4;
 
 /// Runs streams through a tree of chunks and counts.
@@ -20,87 +20,86 @@ pub struct Analysis {
     tree: Tree,
     key: NameKey,
     tags: Vec<u64>,
-    /// All chunks that are stored, and the number of the root in which each came first.
+    /// All stored chunks, and the number of each one's first root.
     stored: HashMap<u64, u32>,
     roots: u32,
-    /// What the present block refers to, as a gateway would.
+    /// The references of the present block, as in a gateway.
     names: Vec<NameEntry>,
     encoded: Vec<u8>,
     touched: Touched,
     tally: Tally,
 }
 
-/// Entries of an index that were needed to read chunks, each counted once.
+/// Index entries needed to read chunks, each counted once.
 #[derive(Default)]
 struct Touched {
-    /// What was referred to.
+    /// The referenced chunks.
     chunks: HashSet<u64>,
-    /// The smallest chunks of what was referred to.
+    /// The smallest chunks within references.
     smallest: HashSet<u64>,
-    /// What was referred to, and the roots that it lies in.
+    /// The referenced chunks, and their roots.
     with_roots: HashSet<(bool, u64)>,
 }
 
-/// What was counted.
+/// The counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// The bytes of all streams.
     pub delivered: u64,
-    /// The blocks into which the streams were cut.
+    /// The blocks of the streams.
     pub blocks: u64,
     /// The chunks found, and their bytes, by level.
     pub found: Vec<(u64, u64)>,
-    /// What references save if each costs [`ENTRY_LEN`] bytes and only chunks that are longer are referred to.
+    /// The savings of references at [`ENTRY_LEN`] bytes each, for longer chunks only.
     pub saved: u64,
     /// The same between two gateways without an entropy stage, by the codec's own encoding, if each block is
-    /// acknowledged before the next: chunks below [`SHORT_BELOW`] have short names, those below [`LEAST_NAMED`], or
-    /// [for which no name is left](is_worth_one_of_the_names), and blocks below [`LEAST_BLOCK`] are sent; a block with
-    /// short names takes [`STRONG_MORE`] bytes more, or has full ones where [these are few](are_tags_worth_it).
+    /// acknowledged before the next: chunks below [`SHORT_BELOW`] have short names; those below [`LEAST_NAMED`],
+    /// those [without a name left](is_worth_one_of_the_names), and blocks below [`LEAST_BLOCK`] are sent; a block
+    /// with short names takes [`STRONG_MORE`] bytes more, or has full ones if [these are few](are_tags_worth_it).
     pub saved_short: u64,
-    /// The largest chunks of which nothing was found, with chunks beside them of which something was. The paper's
-    /// sender states their names too.
+    /// The largest chunks without a find, next to chunks with one. The paper's sender states their names, too.
     pub missed: u64,
-    /// The smallest chunks of all those found: what MRC-Small reads.
+    /// The smallest chunks of all those found: the reads of MRC-Small.
     pub smallest_found: u64,
-    /// The entries that were needed of an index, each once; MRC's, and SRC's.
+    /// The needed entries of an index, each once; MRC's, and SRC's.
     pub entries: u64,
-    /// The same of MRC-Small, which makes large chunks of the smallest ones.
+    /// The same for MRC-Small, with large chunks made of the smallest ones.
     pub entries_small: u64,
-    /// The same of MRC-Large, which finds small chunks in their roots.
+    /// The same for MRC-Large, with small chunks found in their roots.
     pub entries_large: u64,
     /// Different chunks in the store at the end.
     pub stored: u64,
 }
 
 impl Tally {
-    /// Returns how many chunks were found: what MRC and SRC read.
+    /// Returns the number of found chunks: the reads of MRC and SRC.
     pub fn reads(&self) -> u64 {
         self.found.iter().map(|(count, _)| count).sum()
     }
 
-    /// Returns what is saved of what was delivered if all names are full ones; see [`Self::saved`].
+    /// Returns the saved share of the delivered bytes with full names only; see [`Self::saved`].
     pub fn actual_share(&self) -> f64 {
         share(self.saved as f64, self.delivered)
     }
 
-    /// Returns what is saved of what was delivered if references cost what they do here; see [`Self::saved_short`].
+    /// Returns the saved share of the delivered bytes with the costs of references here; see [`Self::saved_short`].
     pub fn short_share(&self) -> f64 {
         share(self.saved_short as f64, self.delivered)
     }
 
-    /// Returns what would be saved of what was delivered if references cost nothing.
+    /// Returns the saved share of the delivered bytes with references free of cost.
     pub fn ideal_share(&self) -> f64 {
         share(self.ideal() as f64, self.delivered)
     }
 
-    /// Returns what would be saved of what was delivered if names were sent as the paper's are: 20 bytes for each
-    /// chunk found, and as many for each that was missed; negative if that is more than there was.
+    /// Returns the saved share of the delivered bytes with names as in the paper: 20 bytes for each chunk found, and
+    /// as many for each one missed; negative if the names are larger than the bytes.
     pub fn paper_share(&self) -> f64 {
         let names = (self.reads() + self.missed) * NAME_LEN as u64;
         share(self.ideal() as f64 - names as f64, self.delivered)
     }
 
-    /// Returns the bytes of all chunks found: what would be saved if references cost nothing.
+    /// Returns the bytes of all chunks found: the savings with references free of cost.
     pub fn ideal(&self) -> u64 {
         self.found.iter().map(|(_, bytes)| bytes).sum()
     }
@@ -131,13 +130,13 @@ impl Analysis {
         }
     }
 
-    /// Keeps what is stored, and counts anew from here on.
+    /// Keeps the stored chunks, and counts anew from here on.
     pub fn recount(&mut self) {
         self.touched = Touched::default();
         self.tally = Tally { found: vec![(0, 0); self.tally.found.len()], ..Tally::default() };
     }
 
-    /// Returns what was counted.
+    /// Returns the counts.
     pub fn finish(self) -> Tally {
         Tally {
             entries: self.touched.chunks.len() as u64,
@@ -175,7 +174,7 @@ impl Analysis {
     }
 }
 
-/// Returns what a block's names save; nothing if they take more than they stand for.
+/// Returns the savings of a block's names; nothing if they take more than they stand for.
 fn saved_by(names: &mut Vec<NameEntry>, block_len: usize, encoded: &mut Vec<u8>) -> u64 {
     let short = names.iter().filter(|entry| entry.name.is_short()).count();
     let are_short = are_tags_worth_it(short, block_len);
@@ -189,10 +188,10 @@ fn saved_by(names: &mut Vec<NameEntry>, block_len: usize, encoded: &mut Vec<u8>)
     named.saturating_sub(encoded.len() + if are_short { STRONG_MORE } else { 0 }) as u64
 }
 
-/// A full name, of which the length alone counts.
+/// A full name, for its length.
 const FULL: ChunkName = ChunkName::Full(Name([0; NAME_LEN]));
 
-/// What is counted of a block on the way.
+/// The counts of a block on the way.
 struct Counts<'a> {
     touched: &'a mut Touched,
     tally: &'a mut Tally,
@@ -209,7 +208,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Counts what is found of a chunk; returns whether anything was.
+    /// Counts the finds of a chunk; returns whether there were any.
     fn visit(&self, index: usize, counts: &mut Counts<'_>) -> bool {
         let (node, tag) = (self.nodes[index], self.tags[index]);
         if let Some(&root) = self.stored.get(&tag) {

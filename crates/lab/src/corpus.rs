@@ -1,9 +1,9 @@
-//! Bytes from a seed, the same on every machine, for tests and for benches without files.
+//! Seeded bytes, the same on every machine, for tests and benches.
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-/// A generator of bytes like those that cross links.
+/// A generator of bytes like those of links.
 #[derive(Debug)]
 pub struct Corpus {
     rng: Pcg64Mcg,
@@ -15,14 +15,14 @@ impl Corpus {
         Self { rng: Pcg64Mcg::seed_from_u64(seed) }
     }
 
-    /// Bytes that nothing can shrink.
+    /// Incompressible bytes.
     pub fn random(&mut self, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         self.rng.fill_bytes(&mut out);
         out
     }
 
-    /// Lines of words, of which few are frequent, as in logs and sources.
+    /// Lines of words, few of them frequent, as in logs and sources.
     pub fn text(&mut self, len: usize) -> Vec<u8> {
         let words: Vec<Vec<u8>> =
             (0..4000).map(|_| (0..2 + self.below(9)).map(|_| self.letter()).collect()).collect();
@@ -37,7 +37,7 @@ impl Corpus {
         out
     }
 
-    /// Records of little-endian numbers, some of which count, some of which are rarely set, and some random.
+    /// Records of little-endian numbers: counters, rarely set ones, and random ones.
     pub fn records(&mut self, len: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(len + 32);
         for count in 0u64.. {
@@ -70,7 +70,7 @@ impl Corpus {
         out
     }
 
-    /// A copy of compiled code whose addresses moved: every 20 to 400 bytes, four are raised by the same distance.
+    /// A copy of compiled code with moved addresses: every 20 to 400 bytes, four are raised by the same distance.
     pub fn relocated(&mut self, of: &[u8]) -> Vec<u8> {
         let (mut out, distance) = (of.to_vec(), self.rng.next_u32() % 100_000);
         let mut at = 0;

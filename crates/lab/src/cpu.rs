@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Adds up the processor time that one part of a thread's work takes.
+/// Adds up the CPU time of one part of a thread's work.
 ///
-/// Other threads, waiting and what happens between two calls of [`Self::time`] do not count.
+/// Other threads, waiting, and the time between two calls of [`Self::time`] do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stopwatch {
     spent: Duration,

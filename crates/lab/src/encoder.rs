@@ -1,4 +1,4 @@
-//! A sending half alone, whose blocks are acknowledged as soon as they are sent.
+//! A sending half alone, with blocks acknowledged at once.
 
 use bytes::Bytes;
 use oncewire_codec::contract::{Encoder as _, Feedback, Payload, SendStats};
@@ -8,7 +8,7 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{Ack, FlowId, LaneId};
 use oncewire_codec::{Now, Plan};
 
-/// Encodes blocks of one flow after the other, for whom frames are enough: nobody decodes them here, and nothing is
+/// Encodes blocks of one flow after the other, for the sake of their frames: nobody decodes them here, and nothing is
 /// compared. [`crate::pair::Pair`] does.
 pub struct Encoder {
     sender: Sender,
@@ -18,7 +18,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Starts with an empty log of `capacity` bytes, a quarter of which may be in flight.
+    /// Starts with an empty log of `capacity` bytes, a quarter of it for bytes in flight.
     pub fn new(capacity: u64, params: MatchParams) -> Self {
         Self::start(capacity, params, true)
     }
@@ -51,7 +51,7 @@ impl Encoder {
         self.offset += len;
         self.blocks += 1;
         let ack = Feedback::Ack(Ack { next: self.blocks, ranges: Vec::new() });
-        // What was sent may be acknowledged, so this is no fault.
+        // Sent blocks may be acknowledged, so this is no fault.
         let _ = self.sender.handle_feedback(ack, Now::ZERO);
         while self.sender.poll_event().is_some() {}
     }
@@ -70,7 +70,7 @@ impl Encoder {
 
 const LANE: LaneId = LaneId(0);
 
-/// Any will do where nobody attacks, and a fixed one makes runs repeat.
+/// Any will do without an attacker, and a fixed one makes runs repeatable.
 pub const DIGEST_SEED: u64 = 0x006f_6e63_6577_6972;
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
     use crate::corpus::Corpus;
 
     #[test]
-    fn what_comes_again_at_uneven_times_stays_in_reach() {
+    fn content_repeated_at_uneven_times_stays_in_reach() {
         for matching in [Matching::Max, Matching::Chunk] {
             let mut noise = Corpus::new(7);
             // Of 4 MiB, 3 may be referred to while one may be in flight; two intervals together are more.

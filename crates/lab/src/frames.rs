@@ -1,4 +1,4 @@
-//! What frames say of the blocks in them, for those who measure how repeats were found.
+//! Blocks in frames, for measurements of their repeats.
 
 use oncewire_codec::cache::LogOffset;
 use oncewire_codec::endre::tokens::{self, Copy};

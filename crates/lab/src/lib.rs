@@ -1,8 +1,8 @@
-//! Measuring: what the codecs save on given bytes, how fast each half is, and how much memory it takes.
+//! Measurements of the codecs: savings, speed and memory.
 //!
-//! There is no second copy of any codec here: [`pair::Pair`] drives the very halves that the daemon runs, in one
-//! thread and without a link between them, and [`measure::Measurement`] sends files through it. [`driver::Driver`] adds
-//! what a path and disks do to how long that takes, in virtual time.
+//! There is no second copy of any codec here: [`pair::Pair`] drives the daemon's own halves, in one thread and
+//! without a link between them, and [`measure::Measurement`] sends files through it. [`driver::Driver`] adds a path
+//! and disks, and takes virtual time.
 
 pub mod chunks;
 pub mod corpus;

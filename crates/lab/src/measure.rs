@@ -1,4 +1,4 @@
-//! What files would save: each is sent as a flow through a real pair, and every byte is compared.
+//! Savings on files, each sent as a verified flow through a real pair.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,13 +10,13 @@ use oncewire_codec::wire::{FlowId, MAX_BLOCK};
 
 use crate::pair::{Pair, PairConfig, PairError};
 
-/// A run over files, in order; what one of them brought is there for the next.
+/// A run over files, in order; the content of one is there for the next.
 pub struct Measurement {
     pair: Pair,
     files: Vec<FileReport>,
 }
 
-/// What one file cost.
+/// The cost of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
     /// The file as it was named.
@@ -27,10 +27,10 @@ pub struct FileReport {
     pub wire: u64,
 }
 
-/// What a run cost; all of it was verified.
+/// The cost of a run; all of it was verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The files, in order; one that is named twice stands here twice.
+    /// The files, in order; one named twice stands here twice.
     pub files: Vec<FileReport>,
     /// Bytes of all files.
     pub delivered: u64,
@@ -63,12 +63,12 @@ pub enum MeasureError {
         /// The folder.
         path: PathBuf,
     },
-    /// The codec failed; nothing that was measured counts.
+    /// The codec failed; no measured figure counts.
     #[error("{} did not cross unharmed, which is an error in oncewire, please report it", path.display())]
     Codec {
         /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The cause.
         source: PairError,
     },
 }
@@ -82,17 +82,17 @@ impl Measurement {
     /// Sends a file; `progress` is told the bytes of each block as it has crossed.
     ///
     /// # Errors
-    /// A file that cannot be read, and a byte that comes out differently.
+    /// An unreadable file, and a byte changed on the way.
     pub fn send_file(&mut self, path: &Path, progress: impl FnMut(u64)) -> Result<(), MeasureError> {
         size(path)?;
         let file = File::open(path).map_err(|source| read_error(path, source))?;
         self.send(path, file, progress)
     }
 
-    /// Sends what `source` reads as if it were the file at `path`.
+    /// Sends the bytes of `source` as if it were the file at `path`.
     ///
     /// # Errors
-    /// A source that cannot be read, and a byte that comes out differently.
+    /// An unreadable source, and a byte changed on the way.
     pub fn send(
         &mut self,
         path: &Path,
@@ -173,10 +173,10 @@ impl Report {
     }
 }
 
-/// Returns the size of a file that can be measured, as far as it is known before reading it: 0 for a pipe.
+/// Returns the size of a measurable file, as far as it is known before reading it: 0 for a pipe.
 ///
 /// # Errors
-/// A path that leads to nothing, or to a folder.
+/// A path to nothing, or to a directory.
 pub fn size(path: &Path) -> Result<u64, MeasureError> {
     let metadata = std::fs::metadata(path).map_err(|source| read_error(path, source))?;
     if metadata.is_dir() {
@@ -189,8 +189,7 @@ fn read_error(path: &Path, source: io::Error) -> MeasureError {
     MeasureError::Read { path: path.to_owned(), source }
 }
 
-/// Reads a whole block, or what is left.
-/// Reads on until there is more than a block; returns whether there is.
+/// Reads a whole block, or the rest. Reads on until there is more than a block; returns whether there is.
 fn fill(source: &mut impl Read, waiting: &mut Vec<u8>) -> io::Result<bool> {
     let wanted = (MAX_BLOCK + 1).saturating_sub(waiting.len());
     let read = source.by_ref().take(wanted as u64).read_to_end(waiting)?;

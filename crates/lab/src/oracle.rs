@@ -1,33 +1,33 @@
-//! What could be eliminated at all: an oracle that indexes every byte, to hold Max-Match against.
+//! An upper bound for Max-Match: an oracle with an index of every byte.
 //!
-//! A suffix array of all the bytes, and the set of suffixes that start before the block, give at each position the
-//! longest repeat of anything earlier: the two neighbours in the array's order. The oracle takes it if it has a
-//! window's length, and goes on behind it. That is greedy, so a better choice of overlapping repeats exists now and
-//! then, but at each position it is exact. Memory is nine times the bytes; a few million bytes a second are done.
+//! A suffix array of all the bytes, and the set of suffixes before the block, give at each position the longest
+//! repeat of anything earlier: the two neighbours in the array's order. The oracle takes it if it has a window's
+//! length, and goes on behind it. That is greedy, so a better choice of overlapping repeats exists now and then, but
+//! at each position it is exact. Memory is nine times the bytes; a few million bytes a second are done.
 //!
-//! Rejected: an index of the last occurrence of every window, which is what Max-Match is with a marker at every
-//! byte, finds a repeat, but not the longest; chains of all occurrences are exact and, in a run of zeros, quadratic.
+//! Rejected: an index of the last occurrence of every window, equal to Max-Match with a marker at every byte, finds a
+//! repeat, but not the longest; chains of all occurrences are exact and, in a run of zeros, quadratic.
 
 use oncewire_codec::cache::LogOffset;
 use oncewire_codec::endre::tokens::{self, Copy};
 use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_fingerprint::common_prefix;
 
-/// From where the oracle may copy.
+/// The sources allowed to the oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// From what came before the block, as a codec that encodes block by block and rebuilds from a log.
+    /// From bytes before the block, as a codec with a log does, block by block.
     Block,
-    /// From what came before the byte, even from the copy itself, as in LZ77: no codec finds more greedily.
+    /// From bytes before the byte, even from the copy itself, as in LZ77: no greedy codec finds more.
     Byte,
 }
 
-/// What the oracle eliminated, before any entropy stage.
+/// The bytes eliminated by the oracle, before any entropy stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elimination {
     /// All bytes.
     pub plain: u64,
-    /// Those that are copies.
+    /// The copied ones.
     pub copied: u64,
     /// Bytes of the tokens, in the codec's own form. Headers of frames are not counted.
     pub tokens: u64,
@@ -40,7 +40,7 @@ impl Elimination {
     }
 }
 
-/// Eliminates what repeats for `window` bytes or more in `data`, cut into blocks of 64 KiB.
+/// Eliminates repeats of `window` bytes or more in `data`, cut into blocks of 64 KiB.
 ///
 /// `data` has less than 2 GiB.
 pub fn eliminate(data: &[u8], window: usize, reach: Reach) -> Elimination {
@@ -60,10 +60,10 @@ pub fn eliminate(data: &[u8], window: usize, reach: Reach) -> Elimination {
     total
 }
 
-/// All suffixes in order, and which of them were seen.
+/// All suffixes in order, and the seen ones.
 struct Suffixes<'a> {
     data: &'a [u8],
-    /// Where the suffix of each rank starts.
+    /// The start of each rank's suffix.
     starts: Vec<i32>,
     /// The rank of the suffix at each position.
     ranks: Vec<u32>,
@@ -82,7 +82,7 @@ impl<'a> Suffixes<'a> {
         Self { data, starts, ranks, seen: Set::new(data.len()), seen_to: 0 }
     }
 
-    /// Takes all suffixes that start before `end` for seen.
+    /// Takes all suffixes before `end` for seen.
     fn see(&mut self, end: usize) {
         for position in self.seen_to..end {
             self.seen.insert(self.ranks[position] as usize);
@@ -111,7 +111,7 @@ impl<'a> Suffixes<'a> {
         }
     }
 
-    /// Returns the seen suffix that has most bytes in common with `position..end`, and how many; its bytes from
+    /// Returns the seen suffix with most bytes in common with `position..end`, and their number; its bytes from
     /// `limit` on do not count.
     fn longest(&self, position: usize, end: usize, limit: usize) -> (usize, usize) {
         let rank = self.ranks[position] as usize;
@@ -125,8 +125,8 @@ impl<'a> Suffixes<'a> {
     }
 }
 
-/// A set of numbers below a bound that knows the neighbours of each: bits, and above every 64 of them a bit that says
-/// whether one is set.
+/// A set of numbers below a bound, with quick access to the neighbours of each: bits, and above every 64 of them a
+/// bit to say whether one is set.
 struct Set {
     levels: Vec<Vec<u64>>,
 }
@@ -180,7 +180,7 @@ impl Set {
         None
     }
 
-    /// Goes down from a word that is not empty to a member under it, by the bit that `choose` names.
+    /// Goes down from a nonzero word to a member under it, by the bits from `choose`.
     fn descend(&self, height: usize, word: usize, choose: impl Fn(u64) -> u32) -> usize {
         self.levels[..height].iter().rev().fold(word, |word, level| word * 64 + choose(level[word]) as usize)
     }
@@ -219,10 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn the_oracle_takes_what_a_search_of_every_place_takes() {
+    fn oracle_equals_a_search_of_every_place() {
         let mut rng = Pcg64Mcg::seed_from_u64(2);
         for window in [3, 8] {
-            // Few letters, so that repeats overlap and have several sources.
+            // Few letters, so repeats overlap and have several sources.
             let mut data: Vec<u8> = (0..3000).map(|_| b"ab"[(rng.next_u32() % 2) as usize]).collect();
             data.extend_from_within(500..1500);
             let (mut copied, mut position) = (0, 0);

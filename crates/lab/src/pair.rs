@@ -1,11 +1,11 @@
-//! Both halves of one direction of a link, in one thread, with nothing between them.
+//! Both halves of one direction, in one thread, directly connected.
 //!
 //! **What is modelled.** One lane; every frame arrives at once, in order and unharmed; time stands still unless it is
 //! [let pass](Pair::pass). The receiving half is asked for feedback after each block, and acknowledges several blocks
-//! at a time as it does on a link; when so much waits that the next block could not be remembered, it is asked for all
-//! it has, so that the bound on bytes in flight, which is the link's delay at work, costs nothing here. A chunk store
-//! answers at once, and its work is in no figure. Credit, flow opening and TLS are the link's and the tunnel's, and are
-//! not part of the figures.
+//! at a time as it does on a link; with so much pending that the next block could not be remembered, it is asked for
+//! all its feedback. So the bound on bytes in flight, a matter of the link's delay, costs nothing here. A chunk store
+//! answers at once, and its work is in no figure. Credit, flow opening and TLS are the link's and the tunnel's, and
+//! are not part of the figures.
 
 mod store;
 
@@ -34,15 +34,15 @@ use crate::encoder::DIGEST_SEED;
 pub struct PairConfig {
     /// How the bytes are coded; `None`: they cross as they are.
     pub plan: Option<Plan>,
-    /// Plain bytes that the log holds.
+    /// Plain bytes in the log.
     pub log_memory: u64,
-    /// The most log bytes that are not acknowledged.
+    /// The most unacknowledged log bytes.
     pub max_in_flight: u64,
-    /// The table, and what fingerprints cover.
+    /// The table, and the bytes of a fingerprint.
     pub params: MatchParams,
-    /// How chunks are cut that are kept at the receiving end, beside the log; `None`: it has no store.
+    /// The cut of chunks for the receiving end's store, beside the log; `None`: it has no store.
     pub store: Option<Shape>,
-    /// The bytes for what the sending half knows of the store.
+    /// The bytes for the sending half's knowledge of the store.
     pub hint_memory: u64,
 }
 
@@ -59,16 +59,16 @@ impl Default for PairConfig {
     }
 }
 
-/// A sending and a receiving half, and what crosses between them.
+/// A sending and a receiving half, and their frames.
 pub struct Pair {
     config: PairConfig,
     sender: Sender,
     receiver: Receiver,
     store: MemoryStore,
-    /// What time it was when both halves were started, and what has passed since.
+    /// The time at the start of both halves, and the time passed since.
     clock_secs: u64,
     now: Now,
-    /// Blocks that have not come out of the receiving half, by flow and flow offset.
+    /// Undelivered blocks, by flow and flow offset.
     undelivered: BTreeMap<(FlowId, u64), (Bytes, bool)>,
     frames: Vec<u8>,
     feedback: Vec<u8>,
@@ -77,14 +77,14 @@ pub struct Pair {
     totals: Totals,
 }
 
-/// What a pair has done so far.
+/// The totals of a pair so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Bytes that came out, each compared with what went in.
+    /// Delivered bytes, each compared with the original.
     pub delivered: u64,
     /// Bytes of all frames, both ways.
     pub wire: u64,
-    /// The part of `wire` that is feedback: acknowledgements, and requests to send again.
+    /// The part of `wire` for feedback: acknowledgements, and requests to send again.
     pub feedback: u64,
     /// Processor time of the sending half.
     pub encoding: Duration,
@@ -96,10 +96,10 @@ pub struct Totals {
     pub receiver_memory: u64,
 }
 
-/// The halves did what they must never do; always an error in the codec.
+/// A fault of the halves; always an error in the codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PairError {
-    /// What came out differs from what went in.
+    /// The output differs from the input.
     #[error("the block at byte {offset} came out changed")]
     Changed {
         /// Flow offset of the block.
@@ -111,10 +111,10 @@ pub enum PairError {
         /// Flow offset of the block.
         offset: u64,
     },
-    /// Something came out that was never sent, or came out twice.
+    /// A block came out without having been sent, or twice.
     #[error("something came out that was not sent")]
     Stray,
-    /// One half refused what the other said.
+    /// One half refused a frame of the other.
     #[error("one half refused a frame of the other: {0}")]
     Refused(#[from] PeerFault),
 }
@@ -139,8 +139,7 @@ impl Pair {
         }
     }
 
-    /// Returns how long the next block should be that a flow's `bytes` begin with, as a link cuts its flows; `at_end` says that
-    /// nothing follows them.
+    /// Returns the length of the next block of a flow's `bytes`, as cut by a link; `at_end` if nothing follows them.
     pub fn block_end(&mut self, flow: FlowId, bytes: &[u8], at_end: bool) -> usize {
         match &self.config.plan {
             Some(plan) => {
@@ -157,23 +156,23 @@ impl Pair {
         self.lose_blocks(|_| true);
     }
 
-    /// Lets the store lose what certain blocks brought, which count from 0 as they were put; neither half is told.
+    /// Lets the store lose the content of certain blocks, counted from 0 as they were put; neither half is told.
     pub fn lose_blocks(&mut self, is_lost: impl Fn(u64) -> bool) {
         self.store.lose(is_lost);
     }
 
-    /// Lets time pass, by which what is known of the store grows older.
+    /// Lets time pass; the knowledge of the store grows older by it.
     pub fn pass(&mut self, time: Duration) {
         self.now += time;
         self.store.set_clock(self.clock_secs + self.now.as_secs());
     }
 
-    /// Starts both halves anew, so many seconds later: their logs are empty, and what the sending half knew of the store is
-    /// what it had saved. They meet as gateways do, so the store is asked for some chunks before anything is sent, and says how
-    /// far it reaches back.
+    /// Starts both halves anew, so many seconds later: their logs are empty, and the sending half knows of the store
+    /// only its saved hints. They meet as gateways do, so the store is asked for some chunks before anything is sent,
+    /// and tells its age.
     ///
     /// # Errors
-    /// If one half refuses what the other says.
+    /// If one half refuses a frame of the other.
     pub fn restart(&mut self, later_secs: u64) -> Result<(), PairError> {
         let saved = save_by(|at| self.sender.save_hints(at));
         self.clock_secs += std::mem::take(&mut self.now).as_secs() + later_secs;
@@ -185,7 +184,7 @@ impl Pair {
         self.return_feedback(true)
     }
 
-    /// Sends a block of at most [`oncewire_codec::wire::MAX_BLOCK`] bytes and compares what comes out.
+    /// Sends a block of at most [`oncewire_codec::wire::MAX_BLOCK`] bytes and compares the output.
     ///
     /// # Errors
     /// If the block does not come out as it was.
@@ -219,17 +218,17 @@ impl Pair {
         }
     }
 
-    /// Ends a flow: what it holds is given back, and everything is acknowledged.
+    /// Ends a flow: its memory is given back, and everything is acknowledged.
     ///
     /// # Errors
-    /// If one half refuses what the other says.
+    /// If one half refuses a frame of the other.
     pub fn finish_flow(&mut self, flow: FlowId) -> Result<(), PairError> {
         let sender = &mut self.sender;
         self.encoding.time(|| sender.finish_flow(flow));
         self.return_feedback(true)
     }
 
-    /// Returns what was done so far.
+    /// Returns the totals so far.
     pub fn totals(&self) -> Totals {
         Totals { encoding: self.encoding.spent(), decoding: self.decoding.spent(), ..self.totals }
     }
@@ -284,7 +283,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Lets the receiving half say what is due, or all that it has.
+    /// Lets the receiving half send its due feedback, or all of it.
     fn return_feedback(&mut self, all: bool) -> Result<(), PairError> {
         let mut feedback = std::mem::take(&mut self.feedback);
         feedback.clear();
@@ -299,7 +298,7 @@ impl Pair {
     }
 }
 
-/// Makes both halves with empty logs; the sending half takes up what was saved of the store, which the receiving half has.
+/// Makes both halves with empty logs; the sending half takes up the saved hints for the receiving half's store.
 fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (Sender, Receiver) {
     let key = NameKey::new([0; 32]);
     let names = config.store.map(|shape| NamesConfig {
@@ -316,7 +315,7 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
         entropy: config.plan.map_or(Entropy::None, |plan| plan.entropy),
         contexts: CONTEXTS,
         params: config.params,
-        // As in the daemon: who looks for chunks only keeps no bytes.
+        // As in the daemon: a plan with chunks only keeps no bytes.
         keeps_bytes: config.plan.is_none_or(|plan| plan.matching == Matching::Max),
         digest_seed: DIGEST_SEED,
         persist: false,
@@ -375,7 +374,7 @@ fn take_feedback(sender: &mut Sender, mut bytes: &[u8], now: Now) -> Result<(), 
 }
 
 const LANE: LaneId = LaneId(0);
-/// Flows come one after the other, so one streaming context is what they use on a link too.
+/// Flows come one after the other, so one streaming context is their need on a link, too.
 const CONTEXTS: usize = 1;
-/// A block is sent once, and again after a mismatch; more rounds than this mean that it never arrives.
+/// A block is sent once, and again after a mismatch; with more rounds than this it never arrives.
 const MAX_ROUNDS: usize = 8;

@@ -1,13 +1,12 @@
-//! SAMPLEBYTE's table, trained on given bytes by the paper's greedy way [EndRE §5.1.4].
+//! Training of SAMPLEBYTE's table by the greedy method of [EndRE §5.1.4].
 //!
-//! Max-Match with MAXP markers finds the content that repeats. The byte values are ranked by how often they stand in
-//! it, and are added to the table one at a time, in that order, while savings with SAMPLEBYTE grow. The paper stops
-//! when it sees diminishing gains; here that is when [`PATIENCE`] values in a row have brought less than [`MIN_GAIN`]
-//! above the best before them, and what they brought is left out again: each value in the table is more markers,
-//! hence more work.
+//! Max-Match with MAXP markers finds the redundant content. The byte values are ranked by their frequency in it, and
+//! are added to the table one at a time, in that order, while savings with SAMPLEBYTE grow. The paper stops at
+//! diminishing gains; here training stops after [`PATIENCE`] values in a row with less than [`MIN_GAIN`] above the
+//! best before them, and leaves these out again: each value in the table is more markers, hence more work.
 //!
-//! Rejected: trying all values at each step and taking the best. It costs 256 times as much for a table that was
-//! rarely better, and learns the sample more than what is like it.
+//! Rejected: trying all values at each step and taking the best. It costs 256 times as much for a table with rarely
+//! any gain, and fits the sample rather than similar content.
 
 use bytes::Bytes;
 use oncewire_codec::endre::matcher::MatchParams;
@@ -21,9 +20,9 @@ use crate::frames;
 /// How a table is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainConfig {
-    /// The mean distance between markers that the table is for; SAMPLEBYTE skips half of it behind a marker.
+    /// The mean distance between the table's markers; SAMPLEBYTE skips half of it behind a marker.
     pub period: u32,
-    /// Bytes of the log; what repeats at a larger distance is not seen.
+    /// Bytes of the log; repeats at a larger distance are not seen.
     pub log_memory: u64,
 }
 
@@ -42,17 +41,17 @@ pub struct Trained {
     pub savings: f64,
     /// Savings with the paper's table.
     pub paper: f64,
-    /// Savings with MAXP markers, which the table is to come near to.
+    /// Savings with MAXP markers, the goal for the table.
     pub maxp: f64,
-    /// All values that were added, with the savings after each: the table has the first of them, up to its length.
+    /// All added values, with the savings after each: the table has the first of them, up to its length.
     pub curve: Vec<Addition>,
-    /// Bytes that were looked at.
+    /// Bytes examined.
     pub bytes: u64,
-    /// Those of them that were found to repeat.
+    /// Redundant bytes among them.
     pub redundant: u64,
 }
 
-/// A value that was added to the table.
+/// A value added to the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Addition {
     /// The value.
@@ -61,7 +60,7 @@ pub struct Addition {
     pub savings: f64,
 }
 
-/// There is nothing to learn from bytes that do not repeat.
+/// Bytes without repeats teach nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing repeats in these bytes")]
 pub struct NothingRepeats;
@@ -141,7 +140,7 @@ impl Trainer<'_> {
     }
 }
 
-/// Counts the bytes of `plain` that `frame` says are copies.
+/// Counts the copied bytes of `plain`, according to `frame`.
 fn note_copied(plain: &[u8], frame: &[u8], presence: &mut [u64; 256]) {
     let Ok(Some((kind, body, _))) = take_frame(frame) else { return };
     let Ok(Frame::Block(block)) = Frame::decode(kind, body) else { return };
@@ -154,7 +153,7 @@ fn note_copied(plain: &[u8], frame: &[u8], presence: &mut [u64; 256]) {
     }
 }
 
-/// Returns the values that occur, the most frequent first, of equal ones the smaller.
+/// Returns the occurring values, the most frequent first, of equal ones the smaller.
 fn ranked(presence: &[u64; 256]) -> Vec<u8> {
     let mut ranking: Vec<u8> =
         (0..=u8::MAX).filter(|byte| presence.get(usize::from(*byte)) > Some(&0)).collect();
@@ -163,13 +162,13 @@ fn ranked(presence: &[u64; 256]) -> Vec<u8> {
     ranking
 }
 
-/// What a value has to bring to be worth its markers: a tenth of a point of savings.
+/// The gain of a value worth its markers: a tenth of a point of savings.
 pub const MIN_GAIN: f64 = 0.001;
 
-/// Values in a row that bring less than [`MIN_GAIN`] before training stops.
+/// Values in a row with less than [`MIN_GAIN`] before training stops.
 pub const PATIENCE: usize = 4;
 
-/// The most values that are tried. Far fewer are of use: with p/2 bytes skipped behind a marker, more only cost.
+/// The most values to try. Far fewer are of use: with p/2 bytes skipped behind a marker, more only cost.
 pub const MAX_VALUES: usize = 64;
 
 #[cfg(test)]
@@ -178,12 +177,12 @@ mod tests {
     use crate::corpus::Corpus;
 
     fn twice(data: &[u8]) -> Vec<Bytes> {
-        // Not the whole of it, so that no block of the second begins as one of the first did.
+        // Not the whole of it, so no block of the second begins as one of the first did.
         vec![Bytes::copy_from_slice(data), Bytes::copy_from_slice(&data[1000..])]
     }
 
     #[test]
-    fn a_table_for_letters_that_the_papers_lacks_finds_what_maxp_finds() {
+    fn table_for_letters_missing_in_the_papers_matches_maxp() {
         let genome: Vec<u8> =
             Corpus::new(1).random(300_000).iter().map(|byte| b"ACGT"[usize::from(byte % 4)]).collect();
         let mut passes = 0;
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_bring_nothing_are_left_out_of_the_table() {
+    fn values_without_gain_are_left_out_of_the_table() {
         let text = Corpus::new(2).text(400_000);
         let trained = train(&twice(&text), TrainConfig::default(), || ()).unwrap();
         let (kept, dropped) = trained.curve.split_at(trained.table.len());
@@ -208,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn frequent_values_of_what_repeats_come_first() {
+    fn frequent_values_of_redundant_content_come_first() {
         let mut presence = [0; 256];
         (presence[9], presence[7], presence[200]) = (5, 5, 8);
         assert_eq!(ranked(&presence), [200, 7, 9]);
     }
 
     #[test]
-    fn bytes_that_never_repeat_teach_nothing() {
+    fn bytes_without_repeats_teach_nothing() {
         let noise = Bytes::from(Corpus::new(3).random(300_000));
         assert_eq!(train(&[noise], TrainConfig::default(), || ()), Err(NothingRepeats));
         assert_eq!(train(&[], TrainConfig::default(), || ()), Err(NothingRepeats));

@@ -1,7 +1,7 @@
-//! What each kind of data costs on the wire, to the byte.
+//! The wire cost of each kind of data, to the byte.
 //!
-//! `bytes.tsv` is the answer that was reviewed; a change of the codec that changes it shows there.
-//! `ONCEWIRE_UPDATE=1 cargo test -p oncewire-lab` writes it anew.
+//! `bytes.tsv` is the reviewed answer; a change of the codec shows there. `ONCEWIRE_UPDATE=1 cargo test -p
+//! oncewire-lab` writes it anew.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
 use std::fmt::Write as _;
@@ -18,19 +18,19 @@ mod reviewed;
 
 use reviewed::assert_reviewed;
 
-/// Files in the order in which they are sent, by name.
+/// Files in the order of sending, by name.
 struct Case {
     name: &'static str,
     files: Vec<(&'static str, Vec<u8>)>,
 }
 
 #[test]
-fn bytes_on_the_wire_are_those_that_were_reviewed() {
+fn bytes_on_the_wire_equal_the_reviewed_ones() {
     assert_reviewed("bytes.tsv", &table());
 }
 
 #[test]
-fn a_store_that_is_lost_in_between_costs_no_more_than_none() {
+fn store_lost_in_between_costs_no_more_than_none() {
     let cases = cases();
     for (name, data) in cases.iter().map(|case| (case.name, &case.files[0].1)) {
         for layers in [Layers::Names, Layers::Both] {
@@ -50,7 +50,8 @@ fn a_store_that_is_lost_in_between_costs_no_more_than_none() {
             };
             let (kept, lost) = (wire(false), wire(true));
             assert!(kept[1] <= kept[0] + kept[0] / 10 && lost[0] == kept[0], "{name}: {kept:?} {lost:?}");
-            // What was named in vain until that was noticed crosses compressed by itself; what is put again is named again.
+            // Chunks named in vain, until this was noticed, cross compressed by themselves; stored again, they are
+            // named again.
             assert!(lost[1] <= lost[0] + lost[0] / 32 + 200, "{name}, {layers:?}: {kept:?} {lost:?}");
         }
     }
@@ -81,13 +82,13 @@ fn configs() -> Vec<(&'static str, PairConfig)> {
         ("lz4", with(Entropy::Lz4, default)),
         ("zstd:1", default),
         ("zstd:3", with(Entropy::Zstd(3), default)),
-        // Each file alone is larger than what may be referred to, so the log wraps within it.
+        // Each file alone is larger than the reach of references, so the log wraps within it.
         ("zstd:1, 1 MiB log", PairConfig { log_memory: 1 << 20, max_in_flight: 1 << 18, ..default }),
         ("chunk, none", chunk(with(Entropy::None, default))),
         ("chunk, zstd:1", chunk(default)),
         ("names, zstd:1", names(Layers::Names, default)),
         ("both, zstd:1", names(Layers::Both, default)),
-        // What the log has no room for is in the store.
+        // The store holds the bytes beyond the log's room.
         (
             "both, zstd:1, 1 MiB log",
             names(Layers::Both, PairConfig { log_memory: 1 << 20, max_in_flight: 1 << 18, ..default }),
@@ -124,7 +125,7 @@ fn cases() -> Vec<Case> {
         vec![of("text", text.clone()), of("records", records.clone()), of("random", random.clone())];
     let mixed: Vec<u8> =
         [&text, &random, &records].iter().flat_map(|part| &part[..LEN / 3]).copied().collect();
-    // Shifted by what no block or region begins with, and in another order.
+    // Shifted by an unusual beginning of block and region, and in another order.
     let moved: Vec<u8> = [&b"moved"[..], &mixed[LEN / 2..], &mixed[..LEN / 2]].concat();
     cases.push(Case { name: "mixed", files: vec![("first", mixed), ("moved", moved)] });
     let small = |at: usize| text[at * 700..][..300 + at].to_vec();

@@ -1,7 +1,7 @@
-//! What chunks of one size and of several find, to the byte.
+//! The finds of single-size and multi-resolution chunks, to the byte.
 //!
-//! `chunks.tsv` is the answer that was reviewed; a change of the cut that changes it shows there.
-//! `ONCEWIRE_UPDATE=1 cargo test -p oncewire-lab` writes it anew.
+//! `chunks.tsv` is the reviewed answer; a change of the cut shows there. `ONCEWIRE_UPDATE=1 cargo test -p
+//! oncewire-lab` writes it anew.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
 use std::fmt::Write as _;
@@ -20,14 +20,14 @@ mod reviewed;
 
 use reviewed::assert_reviewed;
 
-/// Streams in the order in which they are sent; the first counts only if there are no others.
+/// Streams in the order of sending; the first counts only if it is alone.
 struct Series {
     name: &'static str,
     streams: Vec<Vec<u8>>,
 }
 
 #[test]
-fn chunks_found_are_those_that_were_reviewed() {
+fn chunks_found_equal_the_reviewed_ones() {
     let mut table = String::from(
         "series\tshape\tdelivered\tblocks\tideal\tsaved\tshort\tmissed\treads\tsmallest\tentries\tsmall\tlarge\tstored\n",
     );
@@ -55,9 +55,9 @@ fn chunks_found_are_those_that_were_reviewed() {
     assert_reviewed("chunks.tsv", &table);
 }
 
-/// [Wanax Fig. 6]: with names counted, one size loses what small chunks find, several sizes keep it.
+/// [Wanax Fig. 6]: with names counted, one size loses the gain of small chunks, several sizes keep it.
 #[test]
-fn several_sizes_save_nearly_what_there_is_to_find_where_one_size_does_not() {
+fn several_sizes_save_nearly_everything_and_one_size_does_not() {
     for series in series().into_iter().filter(|series| series.streams.len() > 1) {
         for (tree, single) in [("mrc:2:32", "src:32"), ("mrc:4:64", "src:64"), ("mrc:8:128", "src:128")] {
             let (tree, single) = (analyse(&series, tree), analyse(&series, single));
@@ -72,7 +72,7 @@ fn several_sizes_save_nearly_what_there_is_to_find_where_one_size_does_not() {
 
 /// [Wanax Table 1]: chunks made of the smallest ones cost their reads, chunks found in their roots the roots' entries.
 #[test]
-fn storing_every_chunk_by_itself_reads_least_and_needs_fewest_entries() {
+fn chunks_stored_singly_need_fewest_reads_and_entries() {
     for series in series().into_iter().filter(|series| series.streams.len() > 1) {
         let tally = analyse(&series, "mrc:8:128");
         assert!(tally.reads() * 5 < tally.smallest_found, "{}: {tally:?}", series.name);
@@ -82,7 +82,7 @@ fn storing_every_chunk_by_itself_reads_least_and_needs_fewest_entries() {
 }
 
 #[test]
-fn what_was_sent_before_is_found_whole_and_costs_one_read_a_block() {
+fn repeated_file_is_found_whole_by_one_read_a_block() {
     let stream = Corpus::new(SEED).random(300_000);
     let mut analysis = Analysis::new(Shape::default());
     analysis.stream(&stream);
@@ -102,10 +102,10 @@ fn new_content_is_one_miss_a_block() {
     assert_eq!((tally.ideal(), tally.missed), (0, tally.blocks));
 }
 
-/// What the simulator credits short names with is what they save between two halves of the codec, but for what frames
-/// and acknowledgements take of each block.
+/// The simulator's credit for short names equals their savings between two halves of the codec, up to the frames and
+/// acknowledgements of each block.
 #[test]
-fn short_names_save_what_they_are_said_to() {
+fn short_names_save_as_predicted() {
     for series in series().into_iter().filter(|series| series.streams.len() > 1) {
         for shape in ["mrc:8:128", "mrc:4:64", "mrc:2:32", "src:128"] {
             let mut measurement = Measurement::new(PairConfig {

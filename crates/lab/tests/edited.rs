@@ -1,4 +1,4 @@
-//! A file after an edit over a line that is faster than the disk: whether the line stands still for want of credit.
+//! An edited file over a line faster than the disk: stalls for want of credit.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A class that watches the same film [Wanax §6], small enough for a test: what it costs that many ask for the same at
-//! the same time over a line that one of them would fill.
+//! A class watching one film [Wanax §6], at test size: the cost of simultaneous requests for one file, on a line as
+//! wide as one of them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Class {
     rate_limit: Option<u64>,
 }
 
-/// All of it stays in the part of the log of which nothing is remembered anew.
+/// All of it stays in the part of the log without refreshing.
 const SMALL: Class = Class {
     film_bytes: 4_000_000,
     log_memory: 16 << 20,
@@ -33,8 +33,8 @@ const SMALL: Class = Class {
 };
 
 impl Class {
-    /// Shows the film over 1 Mbit/s and 1,000 ms; returns what crossed, as a multiple of it, and the most lanes that
-    /// had flows at once.
+    /// Shows the film over 1 Mbit/s and 1,000 ms; returns the bytes on the path, as a multiple of it, and the most
+    /// lanes with flows at once.
     fn watch(&self) -> (f64, u32) {
         let store = StoreConfig {
             disk: DiskParams::default(),
@@ -77,7 +77,7 @@ impl Class {
 }
 
 #[test]
-fn who_asks_for_what_is_under_way_costs_little() {
+fn request_for_bytes_under_way_costs_little() {
     for (layers, rate_limit, most) in
         [(Layers::Log, Some(950_000), LIMITED), (Layers::Both, None, UNLIMITED), (Layers::Names, None, NAMED)]
     {
@@ -89,22 +89,22 @@ fn who_asks_for_what_is_under_way_costs_little() {
 }
 
 #[test]
-fn what_is_far_back_in_the_log_is_remembered_anew_once_and_not_for_each() {
+fn bytes_far_back_in_the_log_are_refreshed_once() {
     let (films, _) = Class { film_bytes: 8_000_000, log_memory: 28 << 20, headers: true, ..SMALL }.watch();
     println!("{films:.2} films crossed");
     assert!(films < FAR_BACK, "{films:.2} films crossed");
 }
 
-/// What a server says to one client before the film.
+/// A server's header to one client before the film.
 fn header(corpus: &mut Corpus) -> Bytes {
     let more = corpus.random(2);
     corpus.random(200 + usize::from(u16::from_le_bytes([more[0], more[1]])) % 401).into()
 }
 
-/// The film once, and what 79 others cost; most of it are lanes of TCP that start and repeat themselves on a full line.
+/// The film once, and the cost of 79 others: mostly starts and retransmissions of TCP on a full line.
 const LIMITED: f64 = 1.5;
 const UNLIMITED: f64 = 1.6;
 const NAMED: f64 = 1.6;
 const FAR_BACK: f64 = 2.2;
-/// The path has room for ten, and some begin before that is known; with a lane for each client it would be 64.
+/// The path has room for ten, and some begin before this is known; with a lane for each client it would be 64.
 const MOST_LANES: u32 = 24;

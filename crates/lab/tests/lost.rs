@@ -1,6 +1,6 @@
-//! What a store that lost a part of its chunks without knowing it costs, beside one that is sound and one that is empty.
+//! The cost of a partly lost store, next to sound and empty ones.
 //!
-//! `lost.tsv` is the answer that was reviewed; `ONCEWIRE_UPDATE=1 cargo test -p oncewire-lab` writes it anew.
+//! `lost.tsv` is the reviewed answer; `ONCEWIRE_UPDATE=1 cargo test -p oncewire-lab` writes it anew.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fmt::Write as _;
@@ -16,16 +16,16 @@ mod reviewed;
 
 use reviewed::assert_reviewed;
 
-/// What four transfers of the same bytes cost: into an empty store, then after it lost a share, and twice more. Gateways
-/// are started anew before each.
+/// The cost of four transfers of the same bytes: into an empty store, then after it lost a share, and twice more.
+/// Gateways are started anew before each.
 struct Costs {
     transfers: [u64; 4],
-    /// Bytes that were lost.
+    /// Lost bytes.
     lost: u64,
 }
 
 impl Costs {
-    /// What the later ones cost in thousandths of the first, and before them what was lost.
+    /// The lost bytes, and the cost of the later transfers, in thousandths of the first.
     fn shares(&self) -> [u64; 4] {
         let [first, second, third, fourth] = self.transfers;
         [self.lost, second, third, fourth].map(|bytes| 1000 * bytes / first)
@@ -36,7 +36,7 @@ impl Costs {
 #[derive(Clone, Copy)]
 struct Loss {
     percent: u64,
-    /// So many blocks that were put one after the other are lost together, as they lie on a disk.
+    /// So many blocks in a row are lost together, as neighbours on a disk.
     run: u64,
     /// Seconds between two transfers.
     later_secs: u64,
@@ -79,8 +79,8 @@ fn costs(data: &[u8], loss: Loss) -> Costs {
     Costs { transfers, lost }
 }
 
-/// Sends as a flow is sent whose socket is read from in pieces, other ones in each transfer: where nothing more was read
-/// yet, a block ends. Returns the lengths of the blocks.
+/// Sends bytes as from a socket read in pieces, different ones in each transfer: a block ends at the end of a read.
+/// Returns the lengths of the blocks.
 fn send(pair: &mut Pair, transfer: u32, data: &[u8], seed: u64) -> Vec<u64> {
     let (flow, mut blocks) = (FlowId(transfer), Vec::new());
     let (mut offset, mut read, mut readings) = (0, 0, mixed(seed << 8 | u64::from(transfer)));
@@ -101,7 +101,7 @@ fn send(pair: &mut Pair, transfer: u32, data: &[u8], seed: u64) -> Vec<u64> {
 }
 
 #[test]
-fn no_share_of_a_store_that_is_lost_is_dearer_than_all_of_it() {
+fn partly_lost_store_costs_no_more_than_an_empty_one() {
     let mut table = String::from("lost, %\tblocks together\tseconds later\tlost\tsecond\tthird\tfourth\n");
     for (run, later_secs) in [(1, 5), (16, 3600)] {
         for percent in [0, 10, 25, 50, 75, 90, 100] {

@@ -1,4 +1,4 @@
-//! What a measurement promises, whatever the codec does with the bytes.
+//! The promises of a measurement, for any treatment by the codec.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that writes files")]
 
 use std::io::{self, Read};
@@ -34,9 +34,9 @@ fn text_sent_twice_saves_nearly_all_of_itself() {
     assert!(report.encode_gbps().unwrap() > 0.0 && report.decode_gbps().unwrap() > 0.0);
 }
 
-/// With names, content decides where blocks end, and looking for that is a part of encoding.
+/// With names, content decides the ends of blocks, and looking for them is a part of encoding.
 #[test]
-fn the_choice_of_where_a_block_ends_is_timed() {
+fn choice_of_block_ends_is_timed() {
     let plan = Plan { layers: Layers::Both, ..Plan::default() };
     let mut pair =
         Pair::new(PairConfig { plan: Some(plan), store: Some(Shape::default()), ..PairConfig::default() });
@@ -97,7 +97,7 @@ fn the_bound_on_bytes_in_flight_forgets_nothing() {
 }
 
 #[test]
-fn memory_is_that_of_the_log_and_its_tables() {
+fn memory_counts_the_log_and_its_tables() {
     let random = Corpus::new(6).random(3_000_000);
     let config = PairConfig { log_memory: 1 << 20, max_in_flight: 1 << 18, ..PairConfig::default() };
     let report = measured(config, &[&random]);
@@ -107,7 +107,7 @@ fn memory_is_that_of_the_log_and_its_tables() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     let mut measurement = Measurement::new(PairConfig::default());
@@ -120,7 +120,7 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
-fn a_file_that_fails_half_way_is_an_error() {
+fn file_failing_half_way_is_an_error() {
     struct Broken(usize);
     impl Read for Broken {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! How much of what could be found Max-Match finds [EndRE §5.2.2].
+//! Max-Match's share of the possible finds [EndRE §5.2.2].
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::path::Path;
@@ -11,9 +11,9 @@ use oncewire_lab::measure::Measurement;
 use oncewire_lab::oracle::{Reach, eliminate};
 use oncewire_lab::pair::PairConfig;
 
-/// Repeats hardly longer than a window are left to luck by any choice of markers, and are not what is held to this.
+/// Repeats hardly longer than a window are left to luck by any choice of markers, and are not part of this test.
 #[test]
-fn max_match_finds_nearly_all_that_an_index_of_every_byte_finds() {
+fn max_match_finds_nearly_as_much_as_the_oracle() {
     let mut shares = Vec::new();
     for (name, data) in corpora() {
         let (found, oracle) = (max_match(&data), eliminate(&data, WINDOW, Reach::Block).savings());

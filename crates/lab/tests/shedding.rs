@@ -1,7 +1,7 @@
-//! What transfers over a slow path take with chunks on a slow disk, to the byte and the microsecond.
+//! Transfers over a slow path and a slow disk, to the byte and microsecond.
 //!
-//! `shedding.tsv` is the answer that was reviewed; a change of the codec or of load shedding shows there.
-//! `ONCEWIRE_UPDATE=1 cargo test -p oncewire-lab` writes it anew.
+//! `shedding.tsv` is the reviewed answer; a change of the codec or of load shedding shows there. `ONCEWIRE_UPDATE=1
+//! cargo test -p oncewire-lab` writes it anew.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
 use std::fmt::Write as _;
@@ -59,7 +59,7 @@ fn files() -> [(&'static str, Vec<u8>); 3] {
     [("first", first.clone()), ("again", first), ("edited", edited)]
 }
 
-/// Fetches a file; returns the bytes that crossed and the microseconds it took.
+/// Fetches a file; returns the bytes on the path and the duration in microseconds.
 fn fetch(driver: &mut Driver, file: &[u8]) -> (u64, u128) {
     let before = driver.wire_bytes(FAR);
     let fetch = driver.fetch(file.to_vec().into(), Duration::ZERO);
@@ -86,12 +86,12 @@ fn table() -> String {
 }
 
 #[test]
-fn times_and_bytes_are_those_that_were_reviewed() {
+fn times_and_bytes_equal_the_reviewed_ones() {
     assert_reviewed("shedding.tsv", &table());
 }
 
 #[test]
-fn a_store_whose_disk_hangs_or_fails_costs_little_more_than_none() {
+fn hanging_or_failing_disk_costs_little_more_than_no_store() {
     let file = Corpus::new(6).random(1 << 20);
     let cold = fetch(&mut driver("mrc:8:128", true), &file);
     for health in [Health::Hangs, Health::Fails] {
@@ -105,7 +105,7 @@ fn a_store_whose_disk_hangs_or_fails_costs_little_more_than_none() {
 }
 
 #[test]
-fn a_file_after_its_store_was_lost_takes_no_longer_than_at_first() {
+fn file_after_loss_of_its_store_takes_no_longer() {
     let file = Corpus::new(7).random(4 << 20);
     for (megabits, ms) in [(2, 100), (20, 50), (20, 200), (100, 200)] {
         let path = PathConfig {
@@ -128,7 +128,7 @@ fn a_file_after_its_store_was_lost_takes_no_longer_than_at_first() {
 }
 
 #[test]
-fn shedding_costs_no_time_however_fast_the_disk_and_however_long_the_queue() {
+fn shedding_costs_no_time_for_any_disk_and_queue() {
     let mut sheds = 0;
     for (queue_ms, seek_us) in [(200, 500), (200, 8_500), (200, 30_000), (3_000, 8_500), (3_000, 30_000)] {
         let [off, on] = [false, true].map(|shed| {

@@ -1,4 +1,4 @@
-//! What cutting and naming cost [Wanax Fig. 11].
+//! The cost of cutting and naming [Wanax Fig. 11].
 
 use std::hint::black_box;
 

@@ -1,12 +1,12 @@
-//! Wanax's figures 6 to 9 and 11, and its Table 1, on files of one's own:
+//! Wanax's figures 6 to 9 and 11, and its Table 1, on any files:
 //!
 //! ```sh
 //! cargo bench -p oncewire-lab --bench chunks -- [TABLE…] [SERIES…]
 //! ```
 //!
-//! A series is a folder, whose files are sent one after the other and all count, or files joined by commas, of which the
-//! last counts and the others were sent before. Without any, small generated series show that everything works; their
-//! figures mean little. Tables are printed as Markdown, as records of `docs/benchmarks` take them.
+//! A series is a directory, with its files sent one after the other and all counted, or files joined by commas: the
+//! last one counts, and the others precede it. The default is small generated series, to show that everything works;
+//! their figures mean little. Tables are printed as Markdown, as records of `docs/benchmarks` take them.
 
 mod cost;
 mod schemes;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use series::Series;
 
-/// A table, and what prints it.
+/// A table, and the function printing it.
 struct Bench {
     name: &'static str,
     run: fn(&[Series]),

@@ -1,4 +1,4 @@
-//! Savings, reads, index entries and levels of chunks of one size and of several [Wanax §4].
+//! Savings, reads and index entries of single-size and multi-resolution chunks [Wanax §4].
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(crate) fn run(series: &[Series]) {
     }
 }
 
-/// What each scheme came to, by degree (1 for a single size) and smallest size.
+/// The result of each scheme, by degree (1 for a single size) and smallest size.
 struct Results(BTreeMap<(usize, usize), Tally>);
 
 impl Results {
@@ -33,7 +33,7 @@ impl Results {
         Self(shapes.filter_map(|(scheme, shape)| Some((scheme, series.analyse(shape.ok()?)))).collect())
     }
 
-    /// What `of` makes of a scheme, or nothing if the degree does not lead to that size.
+    /// Formats a scheme's result by `of`, or nothing if the degree does not lead to this size.
     fn cell(&self, degree: usize, leaf: usize, of: impl Fn(&Tally) -> String) -> String {
         self.0.get(&(degree, leaf)).map(of).unwrap_or_default()
     }

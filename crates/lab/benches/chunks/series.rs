@@ -1,4 +1,4 @@
-//! What is measured: streams one after the other, from files or generated.
+//! Input streams in their order, from files or generated.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use oncewire_codec::wanax::Shape;
 use oncewire_lab::chunks::{Analysis, Tally};
 use oncewire_lab::corpus::Corpus;
 
-/// Streams in the order in which they are sent.
+/// Streams in the order of sending.
 pub(crate) struct Series {
     pub(crate) name: String,
     streams: Vec<Vec<u8>>,
@@ -28,13 +28,13 @@ impl Series {
         analysis.finish()
     }
 
-    /// Returns up to `len` bytes of what counts.
+    /// Returns up to `len` of the counted bytes.
     pub(crate) fn sample(&self, len: usize) -> Vec<u8> {
         let counted = self.streams.iter().skip(self.before).flatten();
         counted.copied().take(len).collect()
     }
 
-    /// Says what it is in a line.
+    /// Describes the series in a line.
     pub(crate) fn describe(&self) -> String {
         let count = |streams: &[Vec<u8>]| {
             let bytes: usize = streams.iter().map(Vec::len).sum();
@@ -48,7 +48,7 @@ impl Series {
 /// Reads the series named.
 ///
 /// # Errors
-/// What cannot be read, and an empty folder.
+/// An unreadable file, or an empty directory.
 pub(crate) fn load(paths: &[&String]) -> io::Result<Vec<Series>> {
     if paths.is_empty() {
         return Ok(generated());

@@ -1,4 +1,4 @@
-//! Content that is made to cost more than others.
+//! Content made to cost more than other content.
 
 mod halves;
 
@@ -38,7 +38,7 @@ pub(crate) fn run(corpora: &[Corpus]) {
     halves::run(&normal, &contents);
 }
 
-/// Returns the cost of each content, and of markers everywhere, by that of normal bytes.
+/// Returns the cost of each content, and of markers everywhere, relative to normal bytes.
 fn costs(
     encoder: &mut Encoder,
     kind: MarkerKind,
@@ -73,11 +73,11 @@ fn per_byte(spent: Duration, data: &[u8]) -> f64 {
     spent.as_secs_f64() / data.len().max(1) as f64
 }
 
-/// Bytes that are made to be slow.
+/// Bytes made to be slow.
 struct Content {
     name: &'static str,
     data: Vec<u8>,
-    /// The choices of markers that it is for; none: all.
+    /// The marker choices it is for; none: all.
     only: &'static [MarkerKind],
 }
 
@@ -113,14 +113,14 @@ fn contents() -> Vec<Content> {
     ]
 }
 
-/// Makes a window at the start of each region of 64 bytes that MAXP chooses, and whose fingerprint occurs a few times,
-/// always with other bytes: one factor of a product in the fingerprint is zero, so the other factor may be anything.
+/// Makes a window at the start of each region of 64 bytes chosen by MAXP. Its fingerprint occurs a few times, always
+/// with other bytes: one factor of a product in the fingerprint is zero, so the other factor may be anything.
 fn collide(bytes: &mut corpus::Corpus, vary: fn(&mut [u8], &[u8])) -> Vec<u8> {
     let mut pool: Vec<u8> = bytes.random(LEN / 64 / TIMES * 16);
     let (mut data, noise) = (bytes.random(LEN), bytes.random(LEN / 8));
     let pairs: Vec<&mut [u8]> = pool.chunks_exact_mut(16).collect();
     for (number, region) in data.chunks_exact_mut(64).enumerate() {
-        // A stride that meets every pair once in each turn.
+        // A stride through every pair once in each turn.
         let pair = &pairs[number * 7919 % pairs.len()];
         let (window, _) = region.split_at_mut(32);
         window[..4].copy_from_slice(&HIGHEST.to_le_bytes());
@@ -149,9 +149,9 @@ fn check(data: &[u8]) {
     assert!([5, 26].into_iter().any(is_free), "some bytes of a crafted window do not change its fingerprint");
 }
 
-/// Makes bytes of which the choice takes as many as it can for markers, without repeating itself.
+/// Makes bytes with as many markers as possible for the choice, without repeats.
 ///
-/// `None` for choices that take a fixed share of whatever they are given.
+/// `None` for choices with a fixed share of any bytes.
 fn dense(kind: MarkerKind) -> Option<Vec<u8>> {
     let decides = match kind {
         MarkerKind::SampleByte => 1,
@@ -188,5 +188,5 @@ const TIMES: usize = 4;
 
 /// Factors of the products in a fingerprint are these, exclusive-or a word of the window.
 const SECRET: [u64; 3] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345, 0xa409_3822_299f_31d1];
-/// The four bytes that hash highest: their product with MAXP's multiplier is 2^32 − 1.
+/// The four bytes of the highest hash: their product with MAXP's multiplier is 2^32 − 1.
 const HIGHEST: u32 = 0xf174_d0af;

@@ -1,4 +1,4 @@
-//! What neither half can do without, each thing by itself, beside what the halves take.
+//! Lower bound of both halves: the unavoidable work per block.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -93,7 +93,7 @@ pub(crate) fn run(corpora: &[Corpus]) {
 
 #[derive(Default)]
 struct Round {
-    /// What was not found.
+    /// The bytes outside copies.
     residue: Vec<u8>,
     copy: Stopwatch,
     log: Stopwatch,
@@ -108,18 +108,18 @@ struct Round {
     by_long: Stopwatch,
 }
 
-/// What there is to do for a block.
+/// The work for a block.
 struct Work<'a> {
     block: &'a Bytes,
     copies: Vec<Copy>,
     fingerprints: Vec<u64>,
-    /// Where markers are looked up.
+    /// The regions with looked-up markers.
     regions: Vec<Range<usize>>,
-    /// Where it is remembered.
+    /// Its place in the log, if remembered.
     at: Option<LogOffset>,
 }
 
-/// A search that says what there is to do, and logs and a table to do it with that are as cold as those of the search were.
+/// A search to list the work, and logs and a table to do it with, as cold as those of the search.
 struct Bare {
     searcher: Searcher,
     compared: Log,
@@ -156,7 +156,7 @@ impl Bare {
         }
     }
 
-    /// Does all that is to be done for `data`, of which nothing is known before.
+    /// Does all the work for `data`, unknown at first.
     fn round(&mut self, data: &[u8]) -> Round {
         let (mut round, mut frames) = (Round::default(), Vec::new());
         for group in groups(data) {
@@ -198,7 +198,7 @@ impl Bare {
         round
     }
 
-    /// Copies the blocks, which leaves them in the caches, as if they had just come from a socket.
+    /// Copies the blocks, and so leaves them in the caches, as if they had just come from a socket.
     fn warm(&mut self, group: &[Bytes]) {
         group.iter().for_each(|block| self.ring.copy(block));
     }
@@ -243,7 +243,7 @@ impl Work<'_> {
         })
     }
 
-    /// Whether all copies equal what they are of.
+    /// Whether all copies equal their sources.
     fn compare(&self, log: &Log) -> bool {
         self.each_copy(log, |copy| {
             let (first, second) = log.slices(copy.source, copy.len as usize);
@@ -290,7 +290,7 @@ fn digest(block: &[u8]) -> u64 {
     twox_hash::XxHash3_64::oneshot_with_seed(1, block)
 }
 
-/// Returns the regions of `period` bytes of a block of `len` in which these markers lie, neighbours as one.
+/// Returns the regions of `period` bytes of a block of `len` with these markers, neighbours as one.
 fn regions(markers: &[u32], period: usize, len: usize) -> Vec<Range<usize>> {
     let mut regions: Vec<Range<usize>> = Vec::new();
     for marker in markers {
@@ -306,7 +306,7 @@ fn regions(markers: &[u32], period: usize, len: usize) -> Vec<Range<usize>> {
 
 const LOG: u64 = 1 << 30;
 const ROUNDS: usize = 3;
-/// Slots that are asked for at once.
+/// Slots prefetched at once.
 const BATCH: usize = 64;
-/// Copies whose sources are asked for before they are read.
+/// Copies with prefetched sources.
 const AHEAD: usize = 8;

@@ -1,4 +1,4 @@
-//! The two halves of a direction as a gateway that has run for a while has them.
+//! The two halves of a direction, as in a warm gateway.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,9 +14,8 @@ use oncewire_lab::corpus::Corpus;
 use oncewire_lab::cpu::Stopwatch;
 use oncewire_lab::encoder::{DIGEST_SEED, Encoder};
 
-/// Starts a sending half whose log is full of noise, so that its pages and its table's are there, as those of a
-/// gateway are that has run for a while. What follows takes the place of the noise. `decoder`, if there is one, is
-/// given the same noise.
+/// Starts a sending half with a log full of noise, so its pages and its table's are there, as in a gateway after a
+/// while. Later bytes take the place of the noise. `decoder`, if there is one, gets the same noise.
 pub(crate) fn warm(log_memory: u64, params: MatchParams, decoder: Option<&mut Decoder>) -> Encoder {
     let mut encoder = Encoder::new(log_memory, params);
     fill(&mut encoder, &Plan { period: params.period as u32, ..PLAN }, decoder);
@@ -31,8 +30,7 @@ pub(crate) fn warm_chunks(log_memory: u64, params: MatchParams) -> Encoder {
     encoder
 }
 
-/// Pushes all that was sent out of the log by noise that was never sent before, so that what follows finds nothing
-/// and all memory stays where it is.
+/// Pushes everything out of the log by fresh noise: the following bytes find nothing, and all memory stays in place.
 pub(crate) fn fill(encoder: &mut Encoder, plan: &Plan, mut decoder: Option<&mut Decoder>) {
     static FILLED: AtomicU64 = AtomicU64::new(0);
     let mut noise = Corpus::new(FILLED.fetch_add(1, Relaxed));
@@ -47,7 +45,7 @@ pub(crate) fn fill(encoder: &mut Encoder, plan: &Plan, mut decoder: Option<&mut 
     encoder.next_flow();
 }
 
-/// Encodes `data` from where the encoder stands, hands the frames of each group of blocks and the blocks to `take`, and
+/// Encodes `data` from the encoder's position, hands the frames of each group of blocks and the blocks to `take`, and
 /// returns the bytes of all frames. `watch` counts the encoder's time.
 pub(crate) fn encode(
     encoder: &mut Encoder,
@@ -85,7 +83,7 @@ impl Decoder {
         Self { receiver }
     }
 
-    /// Decodes frames and gives what comes out to `take` at once; `watch` counts that too.
+    /// Decodes frames and gives the output to `take` at once; `watch` counts that, too.
     pub(crate) fn decode(&mut self, frames: &[u8], watch: &mut Stopwatch, mut take: impl FnMut(Delivery)) {
         let (receiver, mut feedback) = (&mut self.receiver, Vec::new());
         watch.time(|| {
@@ -100,12 +98,12 @@ impl Decoder {
     }
 }
 
-/// Cuts `data` into blocks, in groups that fit into a cache: what has just come from a socket is warm.
+/// Cuts `data` into blocks, in groups small enough for a cache: bytes fresh from a socket are warm.
 pub(crate) fn groups(data: &[u8]) -> impl Iterator<Item = Vec<Bytes>> + '_ {
     data.chunks(GROUP * MAX_BLOCK).map(|group| group.chunks(MAX_BLOCK).map(Bytes::copy_from_slice).collect())
 }
 
-/// Returns the copies of each coded block of `frames` that the entropy stage left alone, and the block's length.
+/// Returns the copies of each coded block of `frames` untouched by the entropy stage, and the block's length.
 pub(crate) fn copies(frames: &[u8]) -> Vec<(Vec<Copy>, usize)> {
     let blocks = each_frame(frames).filter_map(|(kind, body)| Frame::decode(kind, body).ok());
     let of_block = |frame| {
@@ -115,7 +113,7 @@ pub(crate) fn copies(frames: &[u8]) -> Vec<(Vec<Copy>, usize)> {
     blocks.filter_map(of_block).collect()
 }
 
-/// Returns for each coded block of `frames` that the entropy stage left alone the parts that no copy covers.
+/// Returns the literal ranges of each coded block of `frames` untouched by the entropy stage.
 pub(crate) fn literal_ranges(frames: &[u8]) -> Vec<Vec<Range<usize>>> {
     let of_block = |(copies, len): (Vec<Copy>, usize)| {
         let starts = std::iter::once(0).chain(copies.iter().map(|copy| copy.end()));

@@ -37,7 +37,7 @@ fn saved(corpus: &Corpus, log: u64) -> f64 {
     savings(corpus.data.len() as u64, wire)
 }
 
-/// Returns where the curve, of evenly spaced points, is furthest above the line from its first to its last.
+/// Returns the point of the curve, of evenly spaced points, furthest above the line from its first to its last.
 fn knee(curve: &[f64]) -> usize {
     let (Some(first), Some(last)) = (curve.first(), curve.last()) else { return 0 };
     let line = |at: usize| first + (last - first) * at as f64 / (curve.len() - 1).max(1) as f64;

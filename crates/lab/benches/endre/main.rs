@@ -1,12 +1,12 @@
-//! EndRE's figures and tables, on files of one's own or on the corpora of `scripts/corpora DIR endre`:
+//! EndRE's figures and tables, on any files or on the corpora of `scripts/corpora DIR endre`:
 //!
 //! ```sh
 //! cargo bench -p oncewire-lab --bench endre -- [TABLE…] [FILE or DIR…]
 //! ```
 //!
-//! Without files, small generated corpora show that everything works; their figures mean little. Tables are printed
-//! as Markdown, as records of `docs/benchmarks` take them. Times are those of this thread alone; speeds are compared
-//! within a run, and what is compared takes turns, so that a busy machine slows both.
+//! The default is small generated corpora, to show that everything works; their figures mean little. Tables are
+//! printed as Markdown, as records of `docs/benchmarks` take them. Times are those of this thread alone; speeds are
+//! compared within a run and in turns, so a busy machine slows both sides.
 
 mod adversarial;
 mod bare;
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use files::Corpus;
 
-/// A table, and what prints it.
+/// A table, and the function printing it.
 struct Bench {
     name: &'static str,
     run: fn(&[Corpus]),

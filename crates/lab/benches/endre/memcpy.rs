@@ -1,4 +1,4 @@
-//! The codec against the memory: encoding, decoding and the choice of markers, as shares of a copy's speed.
+//! The codec against memory: its speed as a share of a copy's.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ struct Part {
 }
 
 impl Part {
-    /// Speed of the work by that of the copies.
+    /// Speed of the work, relative to that of the copies.
     fn share(self) -> f64 {
         self.copy.as_secs_f64() / self.work.as_secs_f64().max(1e-9)
     }
@@ -102,7 +102,7 @@ impl Coder {
         }
     }
 
-    /// Sends `data` through both halves. What comes out is compared with it, or used and dropped at once.
+    /// Sends `data` through both halves. The output is compared with it, or used and dropped at once.
     fn round(&mut self, data: &[u8], compared: bool) -> Round {
         let (mut prepared, mut wire) = (Vec::new(), 0);
         let (encoder, mut frames) = (&mut self.encoder, Vec::with_capacity(2 << 20));
@@ -164,7 +164,7 @@ pub(crate) fn choose(
     sum
 }
 
-/// Where the copies go.
+/// The destination of the copies.
 pub(crate) struct Ring {
     memory: Pages<u8>,
     at: usize,
@@ -196,14 +196,14 @@ impl Ring {
         Part { work: working.spent(), copy: copying.spent() }
     }
 
-    /// Copies `block` to where the last copy ended.
+    /// Copies `block` behind the last copy.
     pub(crate) fn copy(&mut self, block: &[u8]) {
         self.make_room(block.len());
         self.memory[self.at..][..block.len()].copy_from_slice(block);
         self.at += block.len();
     }
 
-    /// Reads what a block's copies read, writes it to a buffer, and that to the ring.
+    /// Reads the sources of a block's copies, writes them to a buffer, and that to the ring.
     fn copy_pieces(&mut self, copies: &[Copy], len: usize) {
         for copy in copies {
             let last = self.memory.len() - copy.len as usize;

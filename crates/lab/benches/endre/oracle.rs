@@ -1,4 +1,4 @@
-//! Max-Match against an oracle that indexes every byte.
+//! Max-Match against an oracle with an index of every byte.
 
 use oncewire_codec::Plan;
 use oncewire_codec::endre::matcher::MatchParams;
@@ -59,9 +59,9 @@ fn found(data: &[u8], period: u32) -> f64 {
     savings(data.len() as u64, wire)
 }
 
-/// Large enough that nothing is forgotten.
+/// Large enough to forget nothing.
 const LOG: u64 = 256 << 20;
 const SLICE: usize = 48 << 20;
 const WINDOW: usize = 32;
-/// What fingerprints cover at p = 32.
+/// The bytes of a fingerprint at p = 32.
 const COVERED: usize = 24;

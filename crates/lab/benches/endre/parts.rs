@@ -1,4 +1,4 @@
-//! Where the encoder's time goes, and how much of the search is waiting for memory.
+//! The encoder's time by part, and the search's wait for memory.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) fn run(corpora: &[Corpus]) {
         ],
     );
     let mut encoder = warm(LOG, MatchParams::default(), None);
-    // The log is full, so all that can be referred to is as much as ever can.
+    // The log is full, so the reach of references is as large as it gets.
     let reach = encoder.stats().log_used;
     let mut searcher = Searcher::new(LOG, MatchParams::default(), reach, |_, _| ());
     for corpus in corpora {

@@ -1,4 +1,4 @@
-//! The parts of a sending half that search and remember, by themselves.
+//! The search and memory of a sending half, by themselves.
 
 use oncewire_codec::cache::{Log, LogOffset};
 use oncewire_codec::endre::matcher::{Copy, MatchParams, MaxMatch, Search, is_held, lasting, next_hint};
@@ -6,7 +6,7 @@ use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_lab::corpus::Corpus as Noise;
 use oncewire_lab::cpu::Stopwatch;
 
-/// A log that is full, its table, and where a flow stands.
+/// A full log, its table, and a flow's position.
 pub(crate) struct Searcher {
     log: Log,
     max: MaxMatch,
@@ -19,7 +19,7 @@ pub(crate) struct Searcher {
 }
 
 impl Searcher {
-    /// Starts with a log that holds noise; `also` is given each block of it and where it lies.
+    /// Starts with a log full of noise; `also` is given each block of it and its place.
     pub(crate) fn new(
         log_memory: u64,
         params: MatchParams,
@@ -39,7 +39,7 @@ impl Searcher {
         searcher
     }
 
-    /// Pushes all that is known out of the log, and begins another flow.
+    /// Pushes everything known out of the log, and begins another flow.
     pub(crate) fn fill(&mut self, mut also: impl FnMut(LogOffset, &[u8])) {
         for _ in 0..self.log.capacity() / MAX_BLOCK as u64 {
             let block = self.noise.random(MAX_BLOCK);
@@ -51,23 +51,23 @@ impl Searcher {
         self.hint = None;
     }
 
-    /// Searches the flow's next block; `watch` counts that.
+    /// Searches the flow's next block; `watch` counts the time.
     pub(crate) fn find(&mut self, block: &[u8], watch: &mut Stopwatch) {
         let search = self.search(block);
         watch.time(|| self.max.find(&self.log, &search, &mut self.copies));
     }
 
-    /// What the last search found.
+    /// The copies found by the last search.
     pub(crate) fn copies(&self) -> &[Copy] {
         &self.copies
     }
 
-    /// Which markers the last search looked up, and their fingerprints.
+    /// The markers looked up by the last search, and their fingerprints.
     pub(crate) fn looked_up(&self) -> impl Iterator<Item = (u32, u64)> {
         self.max.looked_up()
     }
 
-    /// Remembers the block that was just searched, and returns where it lies, unless the log holds it well enough.
+    /// Remembers the last searched block, and returns its place, unless the log holds it well enough.
     pub(crate) fn remember(
         &mut self,
         block: &[u8],

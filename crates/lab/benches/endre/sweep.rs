@@ -25,7 +25,7 @@ pub(crate) fn run(corpora: &[Corpus]) {
     }
 }
 
-/// What one choice of markers did at one p.
+/// The result of one marker choice at one p.
 struct Measured {
     kind: MarkerKind,
     savings: f64,
@@ -33,7 +33,7 @@ struct Measured {
     speed: f64,
     /// Choice and fingerprints alone, over all bytes.
     choosing_speed: f64,
-    /// The share of the encoder's time that choice and fingerprints take: of what no copy covers.
+    /// The share of choice and fingerprints in the encoder's time: for the bytes outside copies.
     choosing_share: f64,
 }
 
@@ -72,7 +72,7 @@ struct Times {
     whole: Duration,
     /// Choice and fingerprints of all bytes, by themselves.
     of_all: Duration,
-    /// The same of bytes that became no copy: what the encoder does of it.
+    /// The encoder's time for literals: the bytes outside copies.
     of_literals: Duration,
 }
 
@@ -170,7 +170,7 @@ fn print_row(name: &str, cells: impl Iterator<Item = String>) {
     table::row(&std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>());
 }
 
-/// The paper's, and one that the paper did not measure but only estimated.
+/// The paper's size, and one only estimated there.
 const LOGS: [u64; 2] = [16 << 20, 1 << 30];
 const PERIODS: [u32; 5] = [32, 64, 128, 256, 512];
 const ROUNDS: usize = 3;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Prints a heading, what is to be known, and the first lines of a table.
+/// Prints a heading, notes, and the first lines of a table.
 pub(crate) fn start(title: &str, notes: &str, columns: &[&str]) {
     println!("\n### {title}\n\n{notes}\n");
     row(columns);

@@ -1,4 +1,4 @@
-//! Max-Match and zstd -1 against zstd -1 with a window over everything: its long-distance matching.
+//! Max-Match and zstd -1, against zstd -1 with long-distance matching.
 
 use oncewire_codec::Plan;
 use oncewire_codec::endre::matcher::MatchParams;
@@ -106,5 +106,5 @@ impl Zstd {
 
 const LOG: u64 = 1 << 30;
 const ROUNDS: usize = 3;
-/// What the command reads at once.
+/// The command's read size.
 const PIECE: usize = 128 << 10;

@@ -1,13 +1,13 @@
-//! What a configured peer can make of little input, and how long others wait for it meanwhile.
+//! The work caused by little input of a hostile peer, and the delay for others.
 //!
 //! ```sh
 //! cargo bench -p oncewire-lab --bench hostile
 //! ```
 //!
-//! Each attack is run as it is and at ten times its size, in turns as a gateway takes them: behind each turn another peer's
-//! two halves exchange a block of a kilobyte and its acknowledgement, on the same thread. The table says what crossed, the
-//! looks at what is kept and the time for each byte of it, the longest turn, and how long the exchange took at worst from
-//! when it was due: behind the turn before.
+//! Each attack is run as it is and at ten times its size, in turns as a gateway takes them: behind each turn another
+//! peer's two halves exchange a block of a kilobyte and its acknowledgement, on the same thread. The table lists the
+//! bytes on the link, the looked-at entries and the time for each of these bytes, the longest turn, and the worst
+//! duration of the exchange since it was due: behind the turn before.
 
 #[allow(dead_code, clippy::unwrap_used, reason = "a part of the bodies of fuzzers is used here")]
 #[path = "../../../../fuzz/bodies/codec.rs"]
@@ -22,13 +22,13 @@ use oncewire_lab::pair::{Pair, PairConfig};
 
 /// A gateway's turn ends after so much work of the receiving half.
 const WORK_OF_A_TURN: u64 = 128 << 10;
-/// The largest read of a lane, which a turn does not go beyond.
+/// The largest read of a lane, the limit of a turn.
 const READ: u64 = 64 << 10;
 
 fn attacks(times: u64) -> [(&'static str, Vec<Attack>); 5] {
     let wait = Attack::Wait { count: 20 };
     let fill = |count, down| Attack::Fill { count: count * times, from: 0, stride: 2, down };
-    // What has not arrived may be 32,768 numbers ahead.
+    // Missing blocks may be 32,768 numbers ahead.
     let copies = Attack::Copies { count: (4090 * times).min(MOST_COPIES), from: 0, len: 64_000 };
     let resets = Attack::Resets { count: 16_000 * times };
     [
@@ -43,7 +43,7 @@ fn attacks(times: u64) -> [(&'static str, Vec<Attack>); 5] {
     ]
 }
 
-/// Blocks that wait, which leave numbers for those behind them.
+/// Pending blocks, with numbers left for those behind them.
 const MOST_COPIES: u64 = 30_000;
 
 /// Another peer's link, and how its exchanges went.

@@ -1,4 +1,4 @@
-//! What is saved of content by how much came since, of a store that remembers everything and a table of hints that does not.
+//! Savings by the age of content, with a limited table of hints.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LOG_MEMORY: u64 = 64 << 10;
 const FILE: usize = 128 << 10;
 /// A mebibyte a second.
 const FILE_TAKES: Duration = Duration::from_millis(125);
-/// Bytes that came since, by bytes for hints.
+/// Bytes since then, by bytes for hints.
 const AGES: [u64; 8] = [1, 4, 16, 64, 256, 1024, 2048, 4096];
 /// So many files of an age are sent again, and as many with each of the edits.
 const FILES: usize = 4;
@@ -53,7 +53,7 @@ pub(crate) fn run() {
     }
     let mut again = Vec::new();
     for (age, kind) in AGES.into_iter().flat_map(|age| (0..KINDS).map(move |kind| (age, kind))) {
-        // Those that lie so far back, with what was sent again counted.
+        // Those of that age, with repeated ones counted.
         let seeds = loop {
             let first = sent.len() - (age * FILES_EACH) as usize;
             match sent[first..][..FILES].iter().copied().collect::<Option<Vec<u64>>>() {

@@ -1,6 +1,6 @@
-//! What looking for named chunks costs where there is nothing to be found: `cargo bench -p oncewire-lab --bench layers --
-//! FILE…` sends the files once by each set of layers, and prints a table of processor time. With `history` it prints
-//! instead what is saved of content by how much came since.
+//! The cost of a vain search for named chunks: `cargo bench -p oncewire-lab --bench layers -- FILE…` sends the files
+//! once by each set of layers, and prints a table of CPU time. With `history` it prints instead the savings by the
+//! age of content.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for the terminal")]
 
 use std::path::Path;
@@ -31,7 +31,7 @@ fn main() {
             store: layers.use_names().then(Shape::default),
             ..PairConfig::default()
         });
-        // In turn, so that all see the same machine; the best of each counts.
+        // In turn, for the same machine under all; the best of each counts.
         let rounds: Vec<[Report; 3]> =
             (0..ROUNDS).map(|_| configs.map(|config| measured(config, &files))).collect();
         let best = |at: usize, time: fn(&Report) -> Duration| {

@@ -1,6 +1,7 @@
-//! Files of a few megabytes after an edit, over short and long lines, by the congestion control of all connections.
+//! Edited files over short and long lines, by congestion control.
 //!
-//! A connection of its own begins anew with each file. A lane does not: what earlier losses made of its window stays.
+//! A connection of its own begins anew with each file. A lane does not: its window keeps the effect of earlier
+//! losses.
 
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
     Ok(())
 }
 
-/// What all rows have in common.
+/// The settings common to all rows.
 pub(crate) fn with(layers: Layers) -> GatewayConfig {
     let plan = Plan { layers, entropy: Entropy::None, ..Plan::default() };
     let store =
@@ -83,7 +84,7 @@ fn seconds(
     Ok(transfers.get(1).map_or(f64::NAN, |got| 8.0 * edited.len() as f64 / (got.megabits_per_s * 1e6)))
 }
 
-/// What lanes and connections are under: where the kernel has it, the daemon's lanes are under the second.
+/// The congestion control of lanes and connections: the daemon's lanes take the second if the kernel has it.
 const POLICIES: [Policy; 2] = [Policy::Cubic, Policy::Bbr];
 pub(crate) const EDIT_EVERY: usize = 2000;
 pub(crate) const QUEUE: Duration = Duration::from_millis(400);

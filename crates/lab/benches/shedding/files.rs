@@ -1,4 +1,4 @@
-//! Two files that share nine tenths, one after the other over a slow link [Wanax §6, Figures 12 and 13].
+//! Two files with nine tenths in common, over a slow link [Wanax §6, Figures 12 and 13].
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
     Ok(())
 }
 
-/// What is compared: single sizes and trees with names only, and a tree below the log.
+/// The compared schemes: single sizes and trees with names only, and a tree below the log.
 fn schemes() -> Vec<(String, Plan, Shape)> {
     let names = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
     let both = Plan { layers: Layers::Both, ..names };
@@ -71,7 +71,7 @@ pub(crate) fn gateways(plan: Plan, shape: Shape, store: StoreConfig) -> GatewayC
     GatewayConfig { plan, shape, log_memory: LOG, window: WINDOW, rate_limit: None, store: Some(store) }
 }
 
-/// What one transfer came to.
+/// The result of one transfer.
 pub(crate) struct Transfer {
     pub(crate) bytes: u64,
     pub(crate) megabits_per_s: f64,
@@ -97,7 +97,7 @@ pub(crate) fn transfer(
     Ok(transfers)
 }
 
-/// Returns a file of random bytes and one that shares nine tenths with it.
+/// Returns a file of random bytes, and one with nine tenths in common.
 pub(crate) fn files() -> (Bytes, Bytes) {
     let mut corpus = Corpus::new(12);
     let first = corpus.random(1 << 20);
@@ -113,11 +113,12 @@ pub(crate) fn files() -> (Bytes, Bytes) {
 }
 
 const SHAPES: [&str; 6] = ["src:128", "src:1024", "src:8192", "src:65536", "mrc:4:64", "mrc:8:128"];
-/// Bytes in a row that differ. With it chunks of 1 KiB save four fifths, as in the paper, whose files are not public.
+/// Bytes in a row with differences. With this length chunks of 1 KiB save four fifths, as in the paper with its
+/// unpublished files.
 const RUN: usize = 2432;
-/// A quarter of a file, so that the log cannot do what the store is for.
+/// A quarter of a file, so the log cannot replace the store.
 const LOG: u64 = 256 << 10;
-/// More than the path carries in a round trip, so that windows do not decide.
+/// More than the path carries in a round trip, so windows do not decide.
 const WINDOW: u64 = 4 << 20;
 const PAUSE: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(3600);

@@ -1,5 +1,4 @@
-//! A class that watches the same film, each pupil a second after the one before, behind a header of another length
-//! [Wanax §6].
+//! A class watching one film, each pupil a second later [Wanax §6].
 
 use std::time::Duration;
 
@@ -177,12 +176,12 @@ impl Watched {
         starts
     }
 
-    /// Those who never wait if they begin a while after asking.
+    /// The clients without a wait if they begin so long after the request.
     fn never_wait(&self, kilobits_per_s: u64) -> usize {
         self.head_starts(kilobits_per_s).iter().filter(|start| **start <= BUFFERED).count()
     }
 
-    /// Seconds after asking from which on half, nine tenths and all never wait.
+    /// Seconds after the request from which on half, nine tenths and all never wait.
     fn begin_after(&self, kilobits_per_s: u64) -> String {
         let starts = self.head_starts(kilobits_per_s);
         let shares = [50, 90, 100].map(|share| match starts[starts.len() * share / 100 - 1] {
@@ -192,7 +191,7 @@ impl Watched {
         shares.join(", ")
     }
 
-    /// Those whose transfer is as fast as the film, and in brackets those who never wait.
+    /// The clients with a transfer as fast as the film, and in brackets those without a wait.
     fn watchers(&self, kilobits_per_s: u64) -> String {
         let is_as_fast = |fetch: &&Fetch| fetch.bits_per_s() >= 1e3 * kilobits_per_s as f64;
         let as_fast = self.driver.fetches().iter().filter(is_as_fast).count();
@@ -200,18 +199,18 @@ impl Watched {
     }
 }
 
-/// What a server says to one client before the film.
+/// A server's header to one client before the film.
 fn header(corpus: &mut Corpus) -> Bytes {
     let more = corpus.random(2);
     corpus.random(200 + usize::from(u16::from_le_bytes([more[0], more[1]])) % 401).into()
 }
 
-/// As both gateways of such a link are to be set up: what waits, waits where it can still be coded.
+/// The setting for both gateways of such a link: bytes wait only at a place with coding still ahead.
 const RATE_LIMIT: u64 = 950_000;
 const WINDOW: u64 = 256 << 10;
 const CLIENTS: u32 = 100;
 const FILM_BYTES: usize = 18_000_000;
-/// What was put is still in the machine's memory: the film fits many times.
+/// All stored bytes are still in the machine's memory: the film fits many times.
 const MEMORY: u64 = 1 << 30;
 const BUFFERED: Duration = Duration::from_secs(10);
 /// A day.

@@ -1,8 +1,8 @@
-//! One file after the other over lines that lose packets, under the congestion control that losses slow down: new bytes
-//! without a store, and edits of a text with one.
+//! File transfers over lossy lines, under loss-based congestion control: new bytes without a store, and edits of a
+//! text with one.
 //!
-//! A connection of its own begins anew with each file. A lane keeps what the losses of the files before have made of its
-//! window, unless another takes its place.
+//! A connection of its own begins anew with each file. A lane's window keeps the effect of losses in earlier files,
+//! unless another lane takes its place.
 
 use std::time::Duration;
 
@@ -42,10 +42,10 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
     Ok(())
 }
 
-/// KiB of a file, megabits a second, milliseconds, and the share of packets that gets lost.
+/// KiB of a file, megabits a second, milliseconds, and the share of lost packets.
 type Line = (usize, u64, u64, f64);
 
-/// What all rows of a table have in common.
+/// The settings common to all rows of a table.
 struct Runs {
     files: usize,
     seeds: u64,

@@ -1,13 +1,13 @@
-//! What disks, path and load shedding make of Wanax's savings: figures 10, 12 and 13, and the class that watches a film; and
-//! what losses make of lanes.
+//! The effect of disks, path, losses and load shedding on Wanax's savings: figures 10, 12 and 13, the class with a
+//! film, and lanes under loss.
 //!
 //! ```sh
 //! cargo bench -p oncewire-lab --bench shedding -- [TABLE…] [FILE…]
 //! ```
 //!
-//! All times are virtual, so every machine and every profile prints the same. The files, in the order in which they are
-//! sent, are those of the table of rates, which counts all but the first; without files it uses generated ones. Tables
-//! are printed as Markdown, as records of `docs/benchmarks` take them.
+//! All times are virtual, so every machine and every profile prints the same. The files, in the order of sending, are
+//! for the table of rates, with all but the first counted; the default is generated ones. Tables are printed as
+//! Markdown, as records of `docs/benchmarks` take them.
 
 mod edited;
 mod files;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use oncewire_lab::corpus::Corpus;
 
-/// A table, and what prints it.
+/// A table, and the function printing it.
 struct Bench {
     name: &'static str,
     run: fn(&[Vec<u8>]) -> Result<(), oncewire_lab::driver::DriverError>,

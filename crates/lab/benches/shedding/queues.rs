@@ -1,5 +1,4 @@
-//! The second file again, over lines with short and long queues and from disks of all speeds: load shedding is never to
-//! cost more than it brings.
+//! The second file by queue length and disk speed: the cost of load shedding is never above its gain.
 
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
 
 /// Kilobits a second, and the milliseconds of a round trip.
 const LINES: [(u64, u64); 4] = [(512, 200), (2_000, 100), (10_000, 50), (10_000, 300)];
-/// A short one, and what a cheap modem has.
+/// A short one, and a cheap modem's.
 const QUEUES: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(3)];
 const READS: [Duration; 5] = [
     Duration::from_micros(100),

@@ -1,4 +1,4 @@
-//! How much faster transfers are, by the rate of the link, with one disk [Wanax §4, Figure 10].
+//! Speed-up of transfers by the link's rate, with one disk [Wanax Figure 10].
 
 use std::time::Duration;
 
@@ -66,5 +66,5 @@ const SHAPES: [&str; 6] = ["mrc:8:128", "mrc:4:64", "src:128", "src:1024", "src:
 const RATES: [u64; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 /// Long enough for blocks to be planned before they come, and short beside transfers at the highest rates.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
-/// Three times what the fastest line carries in a round trip.
+/// Three times the bytes of a round trip on the fastest line.
 const WINDOW: u64 = 10 << 20;

@@ -1,4 +1,4 @@
-//! Applications: clients at the near side that ask for files, and servers at the far side that send them.
+//! Applications: clients at the near side, servers at the far side.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncewire_codec::Now;
 
-/// A file that is fetched.
+/// A requested file.
 #[derive(Debug)]
 pub struct Fetch {
-    /// What the server says before the file.
+    /// The server's words before the file.
     header: Bytes,
     file: Bytes,
-    /// Bytes that the server has handed over.
+    /// Bytes handed over by the server.
     pub(super) served: usize,
     /// Whether the server has ended its stream.
     pub(super) is_finished_serving: bool,
-    /// Bytes of the request that the server has.
+    /// Bytes of the request received by the server.
     pub(super) asked: usize,
     /// When the client asked.
     pub at: Now,
@@ -54,23 +54,23 @@ impl Fetch {
         self.header.len() + self.file.len()
     }
 
-    /// Returns the bytes that came.
+    /// Returns the received bytes.
     pub fn received(&self) -> usize {
         self.arrivals.last().map_or(0, |(_, received)| *received)
     }
 
-    /// Returns the time from the request to the last byte; `None` before that.
+    /// Returns the time from the request to the last byte; `None` before the last byte.
     pub fn took(&self) -> Option<Duration> {
         Some(self.finished?.saturating_sub(self.at))
     }
 
-    /// Returns the bits a second from the request to the last byte; 0 before that.
+    /// Returns the bits a second from the request to the last byte; 0 before the last byte.
     pub fn bits_per_s(&self) -> f64 {
         self.took().map_or(0.0, |took| 8.0 * self.len() as f64 / took.as_secs_f64())
     }
 
-    /// Returns how long after the request a film of so many bits a second may begin, so that it never has to wait; `None` if
-    /// it did not come entirely.
+    /// Returns the time after the request from which on a film of so many bits a second plays without a wait; `None`
+    /// if it did not come entirely.
     pub fn head_start(&self, bits_per_s: u64) -> Option<Duration> {
         self.finished?;
         let mut before = 0;
@@ -92,7 +92,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// Takes bytes at the client of which only the number is known.
+    /// Takes bytes at the client, known only by their number.
     pub(super) fn receive_count(&mut self, bytes: usize, now: Now) {
         let received = self.received() + bytes;
         match self.arrivals.last_mut() {
@@ -101,14 +101,14 @@ impl Fetch {
         }
     }
 
-    /// Takes the next bytes that the server sends, at most `most`.
+    /// Takes the next bytes of the server, at most `most`.
     pub(super) fn serve(&mut self, most: usize) -> Bytes {
         let bytes = self.part(self.served..self.served.saturating_add(most));
         self.served += bytes.len();
         bytes
     }
 
-    /// Returns what there is of a part of the answer.
+    /// Returns the available bytes of a part of the answer.
     fn part(&self, range: Range<usize>) -> Bytes {
         let of = |bytes: &Bytes, before: usize| {
             let at = |at: usize| at.saturating_sub(before).min(bytes.len());
@@ -129,7 +129,7 @@ impl Fetch {
     }
 }
 
-/// What a client sends to ask for a file, as long as a short request of HTTP.
+/// A client's request for a file, as long as a short one of HTTP.
 pub(super) const REQUEST_BYTES: usize = 200;
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_film_plays_if_its_bytes_are_always_there_in_time() {
+    fn film_plays_if_its_bytes_come_in_time() {
         let mut fetch = Fetch::new(Bytes::new(), vec![7; 1000].into(), Now::from_secs(1));
         for (at, bytes) in [(2, 500), (4, 500)] {
             fetch.receive(&vec![7; bytes], Now::from_secs(at)).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_goes_before_the_file_and_is_not_of_the_film() {
+    fn header_precedes_the_file_and_is_outside_the_film() {
         let mut fetch =
             Fetch::new(Bytes::from_static(b"header"), Bytes::from_static(b"film"), Now::from_secs(1));
         let served: Vec<Bytes> = [2, 6, 9, 9].map(|most| fetch.serve(most)).into();

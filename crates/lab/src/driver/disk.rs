@@ -1,11 +1,11 @@
-//! A disk with one arm: reads in the order in which they were asked for, writes when there is nothing to read.
+//! A disk with one arm: reads in the order of requests, writes in between.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use oncewire_codec::Now;
 
-/// What a disk is capable of.
+/// The properties of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskParams {
     /// How long it takes to get to a chunk: half a turn and a mean move of the arm.
@@ -21,7 +21,7 @@ impl Default for DiskParams {
     }
 }
 
-/// What a disk does with reads.
+/// A disk's treatment of reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {
     /// It answers them.
@@ -29,11 +29,11 @@ pub enum Health {
     Well,
     /// It never answers again.
     Hangs,
-    /// It takes its time and says that it failed.
+    /// It takes its time and reports an error.
     Fails,
 }
 
-/// A disk, and what it was asked for.
+/// A disk, and its requests.
 #[derive(Debug)]
 pub(super) struct Disk<R> {
     params: DiskParams,
@@ -42,7 +42,7 @@ pub(super) struct Disk<R> {
     busy: Option<Job<R>>,
     /// Bytes to be written.
     unwritten: u64,
-    /// What a read has been taking, weighted to the last ones.
+    /// The recent duration of a read, weighted to the last ones.
     service_time: Now,
     /// When it last was done with something, or began to have something to do.
     progress: Now,
@@ -76,13 +76,13 @@ impl<R> Disk<R> {
         self.reads.push_back((len, read));
     }
 
-    /// Returns a read that was asked for and is not done.
+    /// Returns an unfinished read.
     pub(super) fn find(&mut self, is_it: impl Fn(&R) -> bool) -> Option<&mut R> {
         let busy = self.busy.iter_mut().filter_map(|job| job.read.as_mut());
         busy.chain(self.reads.iter_mut().map(|(_, read)| read)).find(|read| is_it(&**read))
     }
 
-    /// Returns the reads that were asked for and are not done.
+    /// Returns the unfinished reads.
     pub(super) fn reads(&self) -> impl Iterator<Item = &R> {
         let busy = self.busy.iter().filter_map(|job| job.read.as_ref());
         busy.chain(self.reads.iter().map(|(_, read)| read))
@@ -93,7 +93,7 @@ impl<R> Disk<R> {
         self.unwritten += bytes;
     }
 
-    /// Begins what is next, if it is idle; returns when that will be done.
+    /// Begins the next request, if it is idle; returns the time of its end.
     pub(super) fn begin(&mut self, now: Now) -> Option<Now> {
         if self.busy.is_some() || self.health == Health::Hangs {
             return None;
@@ -110,7 +110,7 @@ impl<R> Disk<R> {
         Some(now + self.params.time(bytes))
     }
 
-    /// Notes that it is done with what it began, and returns the read, if it was one.
+    /// Notes the end of the current request, and returns the read, if it was one.
     pub(super) fn finish(&mut self, now: Now) -> Option<R> {
         let job = self.busy.take()?;
         self.progress = now;
@@ -119,13 +119,13 @@ impl<R> Disk<R> {
         Some(read)
     }
 
-    /// Returns the reads that are not answered.
+    /// Returns the number of unanswered reads.
     pub(super) fn queued(&self) -> u32 {
         let busy = self.busy.as_ref().is_some_and(|job| job.read.is_some());
         self.reads.len() as u32 + u32::from(busy)
     }
 
-    /// Returns how long a read takes, as far as is known: no less than the one that is not done yet.
+    /// Returns the duration of a read, as far as known: no less than the age of the unfinished one.
     pub(super) fn service_time(&self, now: Now) -> Now {
         let waited = if self.queued() == 0 { Now::ZERO } else { now.saturating_sub(self.progress) };
         self.service_time.max(waited)
@@ -138,7 +138,7 @@ impl DiskParams {
     }
 }
 
-/// The most that is written at once, which reads have to wait for.
+/// The most bytes written at once, with reads waiting behind.
 const GROUP: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_hangs_answers_nothing() {
+    fn hanging_disk_answers_nothing() {
         let mut disk = disk();
         disk.health = Health::Hangs;
         disk.read(1000, 1, MS);

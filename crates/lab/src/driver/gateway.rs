@@ -1,4 +1,4 @@
-//! A gateway: the daemon's link, and a shell in virtual time around it.
+//! A gateway: the daemon's link, in a shell with virtual time.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::{Driver, DriverError, Due, FAR, GatewayConfig, NEAR};
 pub(super) struct Gateway {
     pub(super) link: Link,
     pub(super) store: Option<ChunkStore>,
-    /// Lanes that may have something to send.
+    /// Lanes with something to send, perhaps.
     pub(super) ready: BTreeSet<LaneId>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn pair(config: GatewayConfig, now: Now) -> [Gateway; 2] {
             log_capacity: config.log_memory,
             plan: config.plan,
             rate_limit: config.rate_limit,
-            // There is no CPU time that it could save.
+            // There is no CPU time to save.
             adapt: Adapt::Off,
             initial_credit: config.window,
             names: Some(names),
@@ -64,14 +64,14 @@ impl Gateway {
         let request =
             OpenRequest { destination: Destination::from(SERVER), source: None, as_client: false, plan };
         let flow = self.link.open_flow(request, now)?;
-        // A flow that was just opened takes bytes.
+        // A fresh flow takes bytes.
         let _ = self.link.handle_payload(flow, Bytes::from_static(&[b' '; REQUEST_BYTES]), now);
         Ok(flow)
     }
 }
 
 impl Driver {
-    /// Does what a link asks its shell to; returns whether there was anything.
+    /// Executes a link's requests to its shell; returns whether there were any.
     pub(super) fn handle_link_events(&mut self, side: usize) -> Result<bool, DriverError> {
         let (mut any, now) = (false, self.now);
         while let Some(event) = self.gateway(side).and_then(|gateway| gateway.link.poll_event()) {
@@ -138,7 +138,7 @@ impl Driver {
         }
     }
 
-    /// Answers a read that a disk has done.
+    /// Answers a finished read.
     pub(super) fn finish_read(&mut self, disk: usize) {
         let now = self.now;
         let Some([near, _]) = &mut self.gateways else { return };
@@ -149,7 +149,7 @@ impl Driver {
         }
     }
 
-    /// Writes what lanes have to send while there is room; returns whether anything was made.
+    /// Writes the lanes' output while there is room; returns whether there was any.
     pub(super) fn write_lanes(&mut self, side: usize) -> bool {
         let now = self.now;
         let Some(gateway) = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side)) else {
@@ -174,7 +174,7 @@ impl Driver {
         }
     }
 
-    /// Reads what came for a client.
+    /// Reads a client's incoming bytes.
     fn read_file(&mut self, flow: FlowId) -> Result<(), DriverError> {
         let now = self.now;
         let Some(&index) = self.flows.get(&flow) else { return Ok(()) };
@@ -202,7 +202,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Reads what came for a server.
+    /// Reads a server's incoming bytes.
     fn read_request(&mut self, flow: FlowId) {
         let now = self.now;
         let fetch = self.flows.get(&flow).and_then(|fetch| self.fetches.get_mut(*fetch));
@@ -239,10 +239,10 @@ impl Driver {
     }
 }
 
-/// Where clients ask.
+/// The clients' destination.
 const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 80);
-/// What a gateway reads from a server at once.
+/// A gateway's read size at a server.
 const READ_BYTES: usize = 64 << 10;
-/// What a gateway takes if there is room.
+/// A gateway's hint memory, if there is room.
 const HINT_MEMORY: u64 = 64 << 20;
 const STORE_ID: u64 = 1;

@@ -1,11 +1,11 @@
-//! Two gateways, a path and disks in virtual time: what the codec does to how long transfers take.
+//! Two gateways, a path and disks in virtual time.
 //!
 //! The links, codecs and names are those of the daemon. Modelled are the path (`oncewire-netem`: rate, delay, queue,
-//! loss, and TCP with slow start, which all lanes and all direct connections share), the disks of the near gateway's
+//! loss, and TCP with slow start, common to all lanes and all direct connections), the disks of the near gateway's
 //! chunk store ([`DiskParams`]) and the applications: clients at the near side ask for files with a short request,
-//! servers at the far side send them. What lanes write is in records as the daemon's, of which TLS hands out whole ones. Not
-//! modelled: CPU time, the bytes of TLS's handshake (its round trip is), and the networks behind the gateways, which cost
-//! no time.
+//! servers at the far side send them. Lanes write records as the daemon's, and TLS hands out whole ones. Not
+//! modelled: CPU time, the bytes of TLS's handshake (its round trip is), and the networks behind the gateways; they
+//! cost no time.
 //!
 //! Time passes from event to event, so the same configuration gives the same times and bytes on every machine.
 
@@ -35,7 +35,7 @@ use queue::Queue;
 pub use store::StoreCounts;
 use wires::{Wires, network_side, side_index};
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct DriverConfig {
     /// The path between both sides.
@@ -51,29 +51,29 @@ pub struct PathConfig {
     pub rate_bits_per_s: u64,
     /// The time to the far side and back while nothing waits.
     pub round_trip: Duration,
-    /// How much waits at each end at most, as the time that it takes.
+    /// The longest queue at each end, as the time for its bytes.
     pub queue: Duration,
-    /// The share of packets that get lost.
+    /// The share of lost packets.
     pub loss: f64,
     /// The congestion control of all connections.
     pub policy: Policy,
-    /// Decides which packets get lost.
+    /// Seed of packet losses.
     pub seed: u64,
 }
 
 /// How both gateways are set up.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayConfig {
-    /// How both code what they send.
+    /// The plan of both codecs.
     pub plan: Plan,
     /// How chunks are cut.
     pub shape: Shape,
     /// The log of each direction, in bytes.
     pub log_memory: u64,
-    /// Bytes that a flow may send before its first are consumed; the daemon's default is 512 KiB.
+    /// Bytes sent by a flow before its first are consumed; the daemon's default is 512 KiB.
     pub window: u64,
-    /// Bits a second that either sends at most, so that what waits does so in the gateways and not on the path; `None`:
-    /// no limit.
+    /// Bits a second sent by either side at most, so queues form in the gateways and not on the path; `None`: no
+    /// limit.
     pub rate_limit: Option<u64>,
     /// The near gateway's chunk store.
     pub store: Option<StoreConfig>,
@@ -82,20 +82,20 @@ pub struct GatewayConfig {
 /// A chunk store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreConfig {
-    /// What each disk is capable of.
+    /// The properties of each disk.
     pub disk: DiskParams,
     /// How many there are, the own one and those of neighbours.
     pub disks: usize,
-    /// How many of the bytes that were put last are still in the machine's memory, where reading them takes no time.
+    /// The number of recently stored bytes still in the machine's memory, readable in no time.
     pub memory: u64,
     /// Whether chunks of less than 4 KiB lie with the block that brought them, as in the daemon's store, and one read
     /// brings all of them; else each chunk takes a read, as in the paper.
     pub containers: bool,
-    /// Whether chunks are asked for from the far side when that is sooner.
+    /// Whether chunks are requested from the far side when this is sooner.
     pub shed: bool,
 }
 
-/// A simulation, and what came of it so far.
+/// A simulation, and its results so far.
 pub struct Driver {
     config: DriverConfig,
     now: Now,
@@ -116,7 +116,7 @@ pub enum DriverError {
     /// More connections than the model takes.
     #[error("the model of the network takes no more connections")]
     Connections,
-    /// A gateway refused what the other said.
+    /// A gateway refused a frame of the other.
     #[error("a gateway refused what the other said: {0}")]
     Refused(#[from] ProtocolError),
     /// A gateway refused a lane.
@@ -128,32 +128,32 @@ pub enum DriverError {
     /// A client was given other bytes than the server sent.
     #[error("fetch {fetch} came changed at byte {offset}")]
     Changed {
-        /// Which fetch.
+        /// The index of the fetch.
         fetch: usize,
-        /// Where.
+        /// The offset of the first difference.
         offset: usize,
     },
     /// A client's stream ended otherwise than in order.
     #[error("fetch {fetch} was broken off")]
     Broken {
-        /// Which fetch.
+        /// The index of the fetch.
         fetch: usize,
     },
     /// Not all was fetched in the time given.
     #[error("fetch {fetch} did not end in time")]
     Stuck {
-        /// The first that did not.
+        /// The first stuck one.
         fetch: usize,
     },
 }
 
-/// What happens at a time of its own.
+/// Events with a time of their own.
 enum Due {
     /// A client asks.
     Ask(usize),
     /// Both ends of a lane have each other's hello.
     LaneUp(ConnectionId),
-    /// A disk is done with what it began.
+    /// A disk is done with its current request.
     DiskDone(usize),
 }
 
@@ -161,7 +161,7 @@ impl Driver {
     /// Starts both gateways and lets them meet.
     ///
     /// # Errors
-    /// A path that cannot be.
+    /// An impossible path.
     pub fn new(config: DriverConfig) -> Result<Self, DriverError> {
         let now = Now::from_secs(100);
         let mut driver = Self {
@@ -189,7 +189,7 @@ impl Driver {
         self.fetch_with_header(Bytes::new(), file, after)
     }
 
-    /// The same of a server that says something before the file.
+    /// The same for a server with a header before the file.
     pub fn fetch_with_header(&mut self, header: Bytes, file: Bytes, after: Duration) -> usize {
         let fetch = self.fetches.len();
         self.fetches.push(Fetch::new(header, file, self.now + after));
@@ -205,7 +205,7 @@ impl Driver {
     /// Goes on until everything is fetched, or given up by clients without gateways.
     ///
     /// # Errors
-    /// What must not happen, or [`DriverError::Stuck`] if it takes longer than `limit`.
+    /// An impossible event, or [`DriverError::Stuck`] if it takes longer than `limit`.
     pub fn run(&mut self, limit: Duration) -> Result<(), DriverError> {
         let end = self.now + limit;
         loop {
@@ -220,7 +220,7 @@ impl Driver {
     /// Lets time pass.
     ///
     /// # Errors
-    /// What must not happen.
+    /// An impossible event.
     pub fn pass(&mut self, time: Duration) -> Result<(), DriverError> {
         let end = self.now + time;
         while self.step(end)? {}
@@ -228,12 +228,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the bytes that a side has put on the path, headers included: [`NEAR`] or [`FAR`].
+    /// Returns a side's bytes on the path, headers included: [`NEAR`] or [`FAR`].
     pub fn wire_bytes(&self, side: usize) -> u64 {
         self.wires.network.link_counters(network_side(side)).carried_bytes
     }
 
-    /// Returns what a side's lanes have put on the path.
+    /// Returns the traffic of a side's lanes.
     pub fn traffic(&self, side: usize) -> Traffic {
         self.wires.network.traffic(wires::LANES, network_side(side))
     }
@@ -243,13 +243,13 @@ impl Driver {
         Some(self.gateways.as_ref()?.get(side)?.link.stats())
     }
 
-    /// Returns what the store was asked for.
+    /// Returns the counts of requests to the store.
     pub fn store_counts(&self) -> StoreCounts {
         let near = self.gateways.as_ref().and_then(|[near, _]| near.store.as_ref());
         near.map(|store| store.counts()).unwrap_or_default()
     }
 
-    /// Changes what the store's disks do with reads from now on.
+    /// Changes the disks' treatment of reads from now on.
     pub fn set_disk_health(&mut self, health: Health) {
         if let Some([near, _]) = &mut self.gateways
             && let Some(store) = &mut near.store
@@ -258,7 +258,7 @@ impl Driver {
         }
     }
 
-    /// Lets the store lose all that it holds; nobody is told.
+    /// Empties the store; nobody is told.
     pub fn lose_store(&mut self) {
         if let Some([near, _]) = &mut self.gateways
             && let Some(store) = &mut near.store
@@ -267,7 +267,7 @@ impl Driver {
         }
     }
 
-    /// Does what is next; returns false if that is not due by `end`.
+    /// Handles the next event; returns false if it is not due by `end`.
     fn step(&mut self, end: Now) -> Result<bool, DriverError> {
         self.settle()?;
         let links = self.gateways.iter().flatten().filter_map(|gateway| gateway.link.poll_timeout());
@@ -292,7 +292,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Moves everything that moves without time passing.
+    /// Moves everything movable without passing time.
     fn settle(&mut self) -> Result<(), DriverError> {
         loop {
             let mut any = false;
@@ -432,7 +432,7 @@ impl Default for PathConfig {
 }
 
 impl PathConfig {
-    /// Returns the settings of the link that one side sends on.
+    /// Returns the settings of one side's outgoing link.
     fn params(&self, side: u64) -> LinkParams {
         LinkParams {
             rate_bits_per_s: Some(self.rate_bits_per_s),
@@ -456,7 +456,7 @@ pub const NEAR: usize = 0;
 /// The side of the servers.
 pub const FAR: usize = 1;
 
-/// Whose traffic connections past the gateways are.
+/// The account of connections past the gateways.
 const DIRECT: Account = Account(1);
 /// How long gateways have at least before anything is asked for.
 const MEETING: Duration = Duration::from_secs(5);

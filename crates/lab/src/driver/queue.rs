@@ -1,11 +1,11 @@
-//! What happens when: events in the order of their times, and of their making if those are equal.
+//! A queue of events, by time and then by creation.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use oncewire_codec::Now;
 
-/// Events that are due at known times.
+/// Events due at known times.
 #[derive(Debug)]
 pub(super) struct Queue<E> {
     events: BinaryHeap<Reverse<Entry<E>>>,
@@ -31,7 +31,7 @@ impl<E> Queue<E> {
         self.events.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// Takes the next event that is due by `now`.
+    /// Takes the next event due by `now`.
     pub(super) fn pop_due(&mut self, now: Now) -> Option<E> {
         self.next_due().filter(|at| *at <= now)?;
         self.events.pop().map(|Reverse(entry)| entry.event)
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_and_in_the_order_of_their_making() {
+    fn events_come_by_time_and_then_by_creation() {
         let mut queue = Queue::default();
         for (at, name) in [(3, "c"), (1, "a"), (3, "d"), (2, "b")] {
             queue.push(Now::from_secs(at), name);

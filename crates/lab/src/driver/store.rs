@@ -1,4 +1,4 @@
-//! A chunk store on modelled disks: an index in memory, one read a chunk, puts in the background.
+//! A chunk store on modelled disks, with its index in memory: one read a chunk, puts in the background.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,42 +11,42 @@ use oncewire_codec::wire::Sought;
 use super::StoreConfig;
 use super::disk::{Disk, Health};
 
-/// What is held, and the disks on which it is.
+/// The stored chunks, and their disks.
 ///
-/// Chunks go to disks by their tags, as they go to neighbours; small ones that lie in one container go together.
+/// Chunks go to disks by their tags, as they go to neighbours; small ones in one container go together.
 pub(super) struct ChunkStore {
     disks: Vec<Disk<Read>>,
     chunks: BTreeMap<u64, Chunk>,
     memory: u64,
     containers: bool,
-    /// Containers that were made, and those of which the last reads are in memory.
+    /// The number of containers, and those in memory from the last reads.
     made: u64,
     recent: VecDeque<u64>,
     tree: Option<Tree>,
     counts: StoreCounts,
 }
 
-/// What a store was asked for.
+/// Counts of requests to a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounts {
-    /// Chunks that were asked for and not there.
+    /// Requested but absent chunks.
     pub absent: u64,
-    /// Reads that disks have done.
+    /// Finished reads of disks.
     pub reads: u64,
-    /// Bytes of blocks that were new.
+    /// Bytes of new blocks.
     pub put_bytes: u64,
 }
 
-/// A chunk that is held.
+/// A stored chunk.
 struct Chunk {
     bytes: Bytes,
     /// How much had been put before it.
     put_before: u64,
-    /// The container that it is read with, if not alone.
+    /// The container read with it, if not alone.
     container: Option<u64>,
 }
 
-/// What one read brings.
+/// The content of one read.
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     /// Tickets, and tags.
@@ -69,7 +69,7 @@ impl ChunkStore {
         }
     }
 
-    /// Takes a request; returns the answer, if that needs no disk.
+    /// Takes a request; returns the answer, if it needs no disk.
     pub(super) fn handle(&mut self, request: StoreRequest, now: Now) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, .. } => {
@@ -101,12 +101,12 @@ impl ChunkStore {
         }
     }
 
-    /// Lets idle disks begin; returns which did, and when they will be done.
+    /// Lets idle disks begin; returns those with a new request, and the time of its end.
     pub(super) fn begin(&mut self, now: Now) -> Vec<(usize, Now)> {
         self.disks.iter_mut().enumerate().filter_map(|(at, disk)| Some((at, disk.begin(now)?))).collect()
     }
 
-    /// Takes what a disk has done; returns the answers, if it was a read.
+    /// Takes a disk's finished request; returns the answers, if it was a read.
     pub(super) fn finish(&mut self, disk: usize, now: Now) -> Vec<StoreReply> {
         let Some(disk) = self.disks.get_mut(disk) else { return Vec::new() };
         let Some(Read { chunks, container }) = disk.finish(now) else { return Vec::new() };
@@ -155,7 +155,7 @@ impl ChunkStore {
             neighbours_pending: 0,
             queued: own.map_or(0, waiting),
             service_time: own.map_or(Now::ZERO, |own| own.service_time(now)),
-            // Nothing is ever dropped: what was held from the beginning of time is held.
+            // Nothing is ever dropped: all chunks have been held from the beginning of time.
             age_secs: FOREVER_SECS,
             taking: true,
         }
@@ -191,7 +191,7 @@ impl ChunkStore {
             let container = (self.containers && node.range().len() < SMALL).then_some(self.made);
             let (bytes, put_before) = (plain.slice(node.range()), self.counts.put_bytes);
             self.chunks.insert(tag, Chunk { bytes, put_before, container });
-            // What a larger chunk holds already is found in it; nothing is written twice.
+            // Chunks within a larger one are found there; nothing is written twice.
             let end = node.range().end;
             if end > covered {
                 let disk = disk_index(tag, written.len());
@@ -220,11 +220,11 @@ fn disk_index(tag: u64, disks: usize) -> usize {
     (tag % disks.max(1) as u64) as usize
 }
 
-/// Chunks below that lie in containers.
+/// Smaller chunks lie in containers.
 const SMALL: usize = 4096;
-/// What a container is read as.
+/// The read size of a container.
 const CONTAINER: u32 = 64 << 10;
-/// Containers that stay in memory after they were read.
+/// Containers in memory after a read.
 const RECENT: usize = 16;
 /// Ten years.
 const FOREVER_SECS: u64 = 315_576_000;

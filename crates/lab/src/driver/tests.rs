@@ -1,4 +1,4 @@
-//! The driver itself: times and bytes that follow from the path alone.
+//! Times and bytes of the driver, derived from the path alone.
 
 use oncewire_codec::Layers;
 use oncewire_codec::entropy::Entropy;
@@ -33,7 +33,7 @@ fn driver(gateways: Option<GatewayConfig>) -> Driver {
 }
 
 #[test]
-fn a_direct_fetch_takes_the_time_of_its_bytes_and_of_slow_start() {
+fn direct_fetch_takes_transmission_time_and_slow_start() {
     let mut driver = driver(None);
     driver.fetch(Corpus::new(1).random(1 << 20).into(), Duration::ZERO);
     driver.run(60 * SECOND).unwrap();
@@ -63,7 +63,7 @@ fn the_same_simulation_gives_the_same_times() {
 }
 
 #[test]
-fn a_file_that_the_log_has_crosses_once() {
+fn file_in_the_log_crosses_once() {
     let mut driver = driver(Some(gateways()));
     let file: Bytes = Corpus::new(3).random(1 << 20).into();
     driver.fetch(file.clone(), Duration::ZERO);
@@ -76,7 +76,7 @@ fn a_file_that_the_log_has_crosses_once() {
 }
 
 #[test]
-fn no_window_of_256_kib_makes_the_chunks_of_a_file_smaller() {
+fn window_of_256_kib_leaves_chunks_whole() {
     let names = |window| {
         let disk = DiskParams { seek: Duration::from_millis(8), ..DiskParams::default() };
         let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed: false };
@@ -89,14 +89,14 @@ fn no_window_of_256_kib_makes_the_chunks_of_a_file_smaller() {
         }
         driver.link_stats(NEAR).unwrap().inbound.chunks.names.count
     };
-    // Whole blocks, but for one or two that a reading cut, as with a window that holds the file; blocks that ended where
-    // credit did were found in 260 to 285 pieces.
+    // Whole blocks, but for one or two cut by a reading, as with a window as large as the file; blocks with ends by
+    // credit were found in 260 to 285 pieces.
     let [whole, counts @ ..] = [4 << 20, 256 << 10, 275_000, 300_000].map(names);
     assert!(whole <= 70 && counts.iter().all(|count| *count <= whole + 8), "{whole} {counts:?}");
 }
 
 #[test]
-fn a_window_of_100_kib_changes_no_chunks_of_what_is_behind_something_new() {
+fn window_of_100_kib_leaves_chunks_behind_new_bytes_whole() {
     let mut corpus = Corpus::new(13);
     let first = corpus.random(2 << 20);
     let second = [corpus.random(30_000), first.clone()].concat();
@@ -112,7 +112,7 @@ fn a_window_of_100_kib_changes_no_chunks_of_what_is_behind_something_new() {
         });
         crossed[1] - crossed[0]
     };
-    // Where credit ended is another place in each, and cost a chunk in each.
+    // The end of credit is another place in each, and cost a chunk in each.
     let unbounded = crossed(4 << 20);
     for window in [100 << 10, 159_000, 200_000] {
         let bytes = crossed(window);
@@ -121,7 +121,7 @@ fn a_window_of_100_kib_changes_no_chunks_of_what_is_behind_something_new() {
 }
 
 #[test]
-fn a_window_of_256_kib_holds_up_no_much_edited_file() {
+fn window_of_256_kib_delays_no_heavily_edited_file() {
     let mut corpus = Corpus::new(12);
     let first = corpus.random(1 << 20);
     let mut second = first.clone();
@@ -141,7 +141,8 @@ fn a_window_of_256_kib_holds_up_no_much_edited_file() {
         });
         driver.fetches()[fetches[1]].took().unwrap().as_millis()
     };
-    // Credit comes back once a block is rebuilt: in records that several blocks share, 300,000 bytes took a sixth longer.
+    // Credit comes back once a block is rebuilt: in records shared by several blocks, 300,000 bytes took a sixth
+    // longer.
     let unbounded = took_ms(4 << 20);
     for window in [256 << 10, 300_000, 350_000] {
         let took = took_ms(window);
@@ -150,14 +151,14 @@ fn a_window_of_256_kib_holds_up_no_much_edited_file() {
 }
 
 #[test]
-fn a_disk_that_is_much_slower_than_the_line_is_left_alone() {
+fn disk_much_slower_than_the_line_is_left_alone() {
     let mut corpus = Corpus::new(14);
     let first = corpus.text(6 << 20);
     let second = corpus.edited(&first, 500);
     let took = |gateways: Option<GatewayConfig>| {
         let path = PathConfig { rate_bits_per_s: 50_000_000, ..path() };
         let mut driver = Driver::new(DriverConfig { path, gateways }).unwrap();
-        // Long enough apart for all that was learnt at first to be old.
+        // Long enough apart for everything learnt at first to be old.
         let fetches = [&first, &second].map(|file| {
             let fetch = driver.fetch(file.clone().into(), 20 * SECOND);
             driver.run(600 * SECOND).unwrap();
@@ -171,7 +172,7 @@ fn a_disk_that_is_much_slower_than_the_line_is_left_alone() {
     let with =
         |shed| took(Some(GatewayConfig { plan, window: 4 << 20, store: Some(store(shed)), ..gateways() }));
     let [direct, on, off] = [took(None), with(true), with(false)];
-    // Names, questions and answers take three round trips more, of 0.2 s, and lanes that were idle begin slowly.
+    // Names, questions and answers take three round trips more, of 0.2 s, and idle lanes begin slowly.
     assert!(
         on <= 1.5 * direct && off > 5.0 * on,
         "{on} s, {off} without shedding, {direct} without gateways"
@@ -179,7 +180,7 @@ fn a_disk_that_is_much_slower_than_the_line_is_left_alone() {
 }
 
 #[test]
-fn what_does_not_end_in_time_is_said() {
+fn unfinished_transfer_is_reported() {
     let mut driver = driver(Some(gateways()));
     driver.fetch(Corpus::new(4).random(1 << 20).into(), Duration::ZERO);
     assert_eq!(driver.run(SECOND), Err(DriverError::Stuck { fetch: 0 }));

@@ -1,4 +1,4 @@
-//! Lanes over modelled TCP connections: the model counts bytes, here they are kept until they arrive.
+//! Lanes over modelled TCP connections, with their bytes kept until arrival.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use oncewire_netem::tcp::{Account, ConnectionId, MSS, Network, Side, TooManyConn
 
 use super::{NEAR, PathConfig};
 
-/// The path, and what is on its way on each lane.
+/// The path, and the bytes on their way on each lane.
 pub(super) struct Wires {
     pub(super) network: Network,
     path: PathConfig,
@@ -28,7 +28,7 @@ struct Wire {
     ends: [End; 2],
 }
 
-/// What one side of a lane sent and received.
+/// Bytes sent and received by one side of a lane.
 #[derive(Default)]
 struct End {
     /// Made by the link, and not yet taken by the connection.
@@ -47,7 +47,7 @@ impl Wires {
         Ok(Self { network, path, lanes: BTreeMap::new(), names: BTreeMap::new(), next_lane: 1 })
     }
 
-    /// Opens a connection from the near side; `account` tells whose it is.
+    /// Opens a connection from the near side, for `account`.
     pub(super) fn connect(&mut self, account: Account, now: Now) -> Result<ConnectionId, TooManyConnections> {
         self.network.connect(Side::Near, self.path.policy, account, now)
     }
@@ -70,19 +70,19 @@ impl Wires {
         self.lanes.values().filter(|wire| wire.role == role && !wire.up).count() as u32
     }
 
-    /// Returns the lane that a connection is.
+    /// Returns the lane of a connection.
     pub(super) fn lane(&self, connection: ConnectionId) -> Option<(LaneId, LaneRole)> {
         self.lanes.get(&connection).map(|wire| (wire.lane, wire.role))
     }
 
-    /// Notes that hellos were exchanged.
+    /// Notes the exchange of hellos.
     pub(super) fn set_up(&mut self, connection: ConnectionId) {
         if let Some(wire) = self.lanes.get_mut(&connection) {
             wire.up = true;
         }
     }
 
-    /// Takes bytes that have arrived at a side; returns all that it has to work on.
+    /// Takes bytes received by a side; returns all bytes for it to work on.
     pub(super) fn arrive(
         &mut self,
         connection: ConnectionId,
@@ -100,8 +100,8 @@ impl Wires {
         Some(&mut to.input)
     }
 
-    /// Writes what a side of a lane has made, filling up with `make` while there is room; returns whether all that
-    /// there was could be written.
+    /// Writes the output of a side of a lane, filled up by `make` while there is room; returns whether all of it
+    /// could be written.
     pub(super) fn write(
         &mut self,
         lane: LaneId,
@@ -132,7 +132,7 @@ impl Wires {
         }
     }
 
-    /// Returns what a side's system says of a lane's connection.
+    /// Returns a kernel's view of a lane's connection at a side.
     pub(super) fn report(&self, lane: LaneId, side: usize) -> Option<LaneReport> {
         let connection = self.names.get(&lane)?;
         let report = self.network.report(*connection, network_side(side))?;
@@ -146,14 +146,14 @@ impl Wires {
         })
     }
 
-    /// Forgets a lane that a side gave up; the other side hears of it.
+    /// Forgets a lane given up by a side; the other side hears of it.
     pub(super) fn cut(&mut self, lane: LaneId, side: usize, now: Now) {
         if let Some(connection) = self.names.get(&lane) {
             self.network.reset(*connection, network_side(side), now);
         }
     }
 
-    /// Forgets a connection that is over for both sides.
+    /// Forgets a connection closed for both sides.
     pub(super) fn forget(&mut self, connection: ConnectionId) {
         if let Some(wire) = self.lanes.remove(&connection) {
             self.names.remove(&wire.lane);
@@ -170,7 +170,7 @@ fn seal(frames: &[u8], into: &mut BytesMut) {
     }
 }
 
-/// Takes whole records out of what arrived: before its last byte is there, TLS hands out nothing of one.
+/// Takes whole records out of the received bytes: TLS hands out nothing of a record before its last byte.
 fn open(sealed: &mut BytesMut, into: &mut BytesMut) {
     while let Some((header, rest)) = sealed.split_first_chunk::<HEADER>() {
         let len = u32::from_be_bytes(*header) as usize;
@@ -182,12 +182,12 @@ fn open(sealed: &mut BytesMut, into: &mut BytesMut) {
     }
 }
 
-/// What a record takes beside what it holds: header, type and tag of TLS 1.3.
+/// A record's overhead: header, type and tag of TLS 1.3.
 const RECORD_BYTES: usize = 22;
 /// How much of it stands in front.
 const HEADER: usize = 4;
 
-/// Whose traffic lanes are.
+/// The account of lanes.
 pub(super) const LANES: Account = Account(0);
 
 /// Returns the model's name of a side.
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_handed_out_once_its_last_byte_is_there() {
+    fn record_is_handed_out_with_its_last_byte() {
         let (frames, mut wire, mut input) = (vec![0xff; 20_000], BytesMut::new(), BytesMut::new());
         seal(&frames, &mut wire);
         assert_eq!(wire.len(), frames.len() + 2 * RECORD_BYTES);

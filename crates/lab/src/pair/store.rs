@@ -1,4 +1,4 @@
-//! A chunk store in memory, which answers at once.
+//! A chunk store in memory, with immediate answers.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use oncewire_codec::contract::{ChunkPlace, StoreReply, StoreRequest, StoreState}
 use oncewire_codec::wanax::Tree;
 use oncewire_codec::wire::Sought;
 
-/// All chunks of the blocks that were put.
+/// All chunks of the stored blocks.
 #[derive(Default)]
 pub(super) struct MemoryStore {
     chunks: BTreeMap<u64, Chunk>,
     tree: Option<Tree>,
-    /// Blocks that were put.
+    /// The number of stored blocks.
     puts: u64,
-    /// What time it is.
+    /// The present time.
     clock_secs: u64,
 }
 
 struct Chunk {
     bytes: Bytes,
-    /// Which block brought it, counted from 0, and when.
+    /// The number of its block, from 0, and the time.
     put: u64,
     put_secs: u64,
 }
 
 impl MemoryStore {
-    /// Does what is asked for; returns the answer of a read.
+    /// Executes a request; returns the answer of a read.
     pub(super) fn handle(&mut self, request: StoreRequest) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, .. } => {
@@ -60,7 +60,7 @@ impl MemoryStore {
         }
     }
 
-    /// Loses what was brought by those blocks for which `is_lost` holds, and does not say so.
+    /// Loses the content of blocks for which `is_lost` holds, without a word.
     pub(super) fn lose(&mut self, is_lost: impl Fn(u64) -> bool) {
         self.chunks.retain(|_, chunk| !is_lost(chunk.put));
     }

@@ -1,8 +1,8 @@
-//! Tables of which a change is reviewed.
+//! Tables under review.
 
 use std::path::Path;
 
-/// Expects a table that equals the reviewed one of this name, or with `ONCEWIRE_UPDATE` set writes it anew.
+/// Expects a table equal to the reviewed one of this name, or with `ONCEWIRE_UPDATE` set writes it anew.
 #[track_caller]
 pub(crate) fn assert_reviewed(name: &str, table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name);

@@ -49,8 +49,8 @@ pub(super) fn run(normal: &[Vec<u8>], contents: &[Content]) {
     }
 }
 
-/// Returns what encoding and decoding cost for a byte of `data`, sent twice: medians, without the first time, when
-/// memory is new to the process.
+/// Returns the cost of encoding and decoding for a byte of `data`, sent twice: medians, without the first time, with
+/// its fresh memory.
 fn cost(config: PairConfig, data: &[u8]) -> [f64; 2] {
     let costs: Vec<[f64; 2]> = (0..=ROUNDS).map(|_| cost_once(config, data)).skip(1).collect();
     [0, 1].map(|half| median(costs.iter().map(|costs| costs[half]).collect()))
