@@ -34,20 +34,21 @@ pub(crate) struct Flow {
     sent_end: AtomicBool,
     /// The far side finished, or the flow is over.
     received_end: AtomicBool,
-    /// Only while the far side has not answered, or has answered that it takes no flows.
+    /// Present until the far side's answer, and after its refusal of new flows.
     early: Mutex<Option<Early>>,
-    /// Where it was opened to, if this side opened it.
+    /// Its destination, if this side opened it.
     destination: Option<Destination>,
 }
 
 impl Flow {
-    /// Wraps a flow that the peer's table knows already.
+    /// Wraps a flow already in the peer's table.
     pub(crate) fn new(peer: Arc<Peer>, id: FlowId, serial: u64) -> Self {
         let (sent_end, received_end) = Default::default();
         Self { peer, id, serial, sent_end, received_end, early: Mutex::new(None), destination: None }
     }
 
-    /// Keeps what is sent until the far side has answered, for [`Flow::turned_back`], of a flow that this side opened.
+    /// Keeps sent bytes until the far side has answered, for [`Flow::turned_back`]; for a flow opened by this
+    /// side.
     pub(crate) fn keeping_early(mut self, destination: Destination) -> Self {
         *self.early.get_mut() = Some(Early::default());
         self.destination = Some(destination);
@@ -58,7 +59,7 @@ impl Flow {
         self.id
     }
 
-    /// Waits for the next thing for our application, having told the link that `consumed` bytes more were taken.
+    /// Waits for the next event for our application, and reports another `consumed` bytes to the link.
     pub(crate) async fn received(&self, mut consumed: usize) -> Received {
         poll_fn(|cx| self.poll_received(cx, &mut consumed)).await
     }
@@ -78,7 +79,7 @@ impl Flow {
             }
             match (received, core.flows.get_mut(&self.id)) {
                 (None, Some(entry)) if entry.ended => Some(Received::Reset(ResetReason::Shutdown)),
-                // The link forgets a flow that was reset behind the far end of stream.
+                // The link forgets a flow reset behind the far end of stream.
                 (None, Some(_)) if core.link.is_over(self.id) => {
                     Some(Received::Reset(ResetReason::Application))
                 }
@@ -106,7 +107,7 @@ impl Flow {
                     }
                     Received::Reset(reason) => {
                         self.is_over();
-                        // The peer may have connected, which does no harm to a server that is told nothing.
+                        // The peer may have connected; that is harmless to a server without any bytes.
                         if let Some(early) = &mut *self.early.lock()
                             && is_loss(*reason)
                             && early.is_empty()
@@ -130,10 +131,10 @@ impl Flow {
         }
     }
 
-    /// Waits for the far connect's outcome; only where this side opened the flow, before anything else.
+    /// Waits for the far connect's outcome; first, and only on a flow opened by this side.
     ///
     /// # Errors
-    /// Why the far side could not connect.
+    /// The reason for the far side's failure.
     pub(crate) async fn opened(&self) -> Result<SocketAddr, OpenFailure> {
         match self.received(0).await {
             Received::Opened(outcome) => outcome,
@@ -161,17 +162,18 @@ impl Flow {
         pending().await
     }
 
-    /// Returns all that was sent if it is [turned back](Self::is_turned_back). None if the answer was another, or so much
-    /// was sent that it was not kept.
+    /// Returns all sent bytes if it is [turned back](Self::is_turned_back). None after another answer, or
+    /// with too many bytes to keep.
     fn turned_back(&self) -> Option<Bytes> {
         if self.early.lock().is_some() {
-            // Who sends may find the flow over before the answer is read.
+            // A sender may find the flow over before the answer is read.
             let _ = self.poll_received(&mut Context::from_waker(Waker::noop()), &mut 0);
         }
         self.early.lock().take()?.take()
     }
 
-    /// Says how this side's policy wants what it sends coded, or that nothing of the flow is; before the answer.
+    /// Sets this side's policy for coding the sent direction, or against coding the flow; ahead of the
+    /// answer.
     pub(crate) fn plan(&self, plan: Option<Plan>) {
         self.peer.with(|core, _| {
             core.link.plan_flow(self.id, plan);
@@ -179,17 +181,17 @@ impl Flow {
         });
     }
 
-    /// Says how urgent this side's policy wants what it sends; none: by how much was sent.
+    /// Sets this side's policy for the urgency of the sent direction; none: by the bytes sent.
     pub(crate) fn prioritize(&self, priority: Option<Priority>) {
         self.peer.with(|core, _| core.link.prioritize_flow(self.id, priority));
     }
 
-    /// Tells the far side what became of the onward connect that it asked for.
+    /// Reports the outcome of the onward connect to the far side.
     pub(crate) fn answer(&self, answer: Result<SocketAddr, OpenFailure>) {
         self.peer.with(|core, now| core.link.answer_flow(self.id, answer, now));
     }
 
-    /// Waits until the flow is over, whatever it has brought by then.
+    /// Waits until the flow is over, regardless of its received bytes.
     pub(crate) async fn over(&self) {
         poll_fn(|cx| {
             self.peer.with(|core, _| {
@@ -233,7 +235,7 @@ impl Flow {
         self.peer.with(|core, _| core.link.read_size(self.id))
     }
 
-    /// Takes back that more follows at once.
+    /// Withdraws the hint of more bytes at once.
     pub(crate) fn expect_no_more(&self) {
         self.peer.with(|core, _| core.link.expect_payload(self.id, false));
     }
@@ -251,7 +253,7 @@ impl Flow {
 
     /// Says whether so many bytes may be read of our application although there is no room; then they are counted.
     fn may_read_ahead(&self, bytes: usize) -> bool {
-        // What was sent unanswered must be kept whole, or the flow could not be turned back.
+        // Unanswered bytes must be kept completely, or the flow could not be turned back.
         let is_unanswered = self.early.lock().is_some();
         !is_unanswered && self.peer.with(|core, now| core.read_ahead.take(&core.link, self.id, bytes, now))
     }
@@ -305,15 +307,15 @@ impl Drop for Flow {
     }
 }
 
-/// How long new flows wait for a link, from when it went down or its peer said that it takes none.
+/// How long new flows wait for a link, from its loss or its peer's announced end of new flows.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
-/// Says whether a flow ended with its link; who asks again may find another.
+/// Whether a flow ended with its link; a retry may find another.
 fn is_loss(reason: ResetReason) -> bool {
     matches!(reason, ResetReason::PeerLost | ResetReason::PeerRestarted | ResetReason::Shutdown)
 }
 
-/// Keeps the waker of whoever asked last.
+/// Keeps the waker of the last caller.
 fn remember(slot: &mut Option<Waker>, waker: &Waker) {
     match slot {
         Some(kept) if kept.will_wake(waker) => {}

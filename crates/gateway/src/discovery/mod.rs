@@ -1,7 +1,8 @@
-//! Finding the other gateways of a site: who holds the group's key says where it is, by multicast and to seeds.
+//! Discovery of a site's other gateways by multicast and seeds.
 //!
-//! `note` is what crosses, `roster` what follows from it, `sockets` how it crosses. Whoever is found becomes a peer
-//! like one that is configured, which is the daemon's affair. `docs/internals/neighbours.md` says why so.
+//! Holders of the group's key announce their address. `note` has the format, `roster` the state machine,
+//! `sockets` the transport. A discovered gateway becomes a peer like a configured one; that is the daemon's
+//! task. `docs/internals/neighbours.md` has the reasons.
 
 pub mod note;
 pub mod roster;
@@ -30,14 +31,14 @@ use roster::{Output, Own, Roster};
 pub use sockets::NoteSocketError;
 pub(crate) use sockets::NoteSockets;
 
-/// The talk with gateways that are looked for.
+/// Discovery's exchange of notes.
 pub(crate) struct Talk {
     sockets: NoteSockets,
     groups: Vec<GroupTalk>,
     clock: Clock,
     /// When it is to be looked whether the interfaces are the same.
     look_at: Instant,
-    /// Datagrams that were no notes of any group.
+    /// Datagrams without a note of any group.
     refused: u64,
     told: Arc<watch::Sender<DiscoveryReport>>,
 }
@@ -49,14 +50,14 @@ struct GroupTalk {
     seeds: watch::Receiver<Vec<SocketAddr>>,
 }
 
-/// Who looks for others.
+/// Discovery within one group.
 pub(crate) struct Looking {
     pub(crate) public_key: PublicKey,
     pub(crate) name: String,
     pub(crate) site: String,
 }
 
-/// The tunnel's port by family; who cannot be reached by one is not told of by it.
+/// The tunnel's port by family; a family without a port is not announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ports {
     pub(crate) v4: Option<u16>,
@@ -85,7 +86,7 @@ impl Talk {
         let groups = discovery.groups.iter().filter_map(|looked| {
             let own = Own { public_key: own.public_key, site: own.site.clone(), name: own.name.clone() };
             let mut secret = [0; 32];
-            // Without it challenges could be foreseen by members, which is no harm.
+            // Without it members could foresee challenges; that is no harm.
             let _ = getrandom::fill(&mut secret);
             let (found, seeds) = watch::channel(Vec::new());
             tasks.spawn(resolve(looked.seeds.iter().map(ToString::to_string).collect(), found));
@@ -102,13 +103,13 @@ impl Talk {
         Self { groups, sockets, clock, look_at, refused: 0, told }
     }
 
-    /// Returns where it is told how it stands.
+    /// Returns the channel of its reports.
     pub(crate) fn reports(&self) -> Arc<watch::Sender<DiscoveryReport>> {
         Arc::clone(&self.told)
     }
 
-    /// Waits for a datagram or for time to pass, at most a second, and does what follows from it; `ports` says where the
-    /// tunnel listens by then.
+    /// Waits for a datagram or a timeout of at most a second, and handles it; `ports` returns the tunnel's
+    /// ports by then.
     pub(crate) async fn step(&mut self, ports: impl Fn() -> Ports) {
         let mut datagram = [0; NOTE_LEN + 1];
         let now = self.clock.now();
@@ -135,12 +136,12 @@ impl Talk {
         self.tell();
     }
 
-    /// Takes who is a peer anyway, and need not be found.
+    /// Takes the configured peers, in no need of discovery.
     pub(crate) fn handle_configured(&mut self, keys: &BTreeSet<PublicKey>) {
         self.groups.iter_mut().for_each(|group| group.roster.handle_configured(keys));
     }
 
-    /// Takes which of the members that were found have a link that is up.
+    /// Takes the discovered members' links, up or down.
     pub(crate) fn handle_links(&mut self, up: &BTreeMap<PublicKey, bool>) {
         let now = self.clock.now();
         for (key, up) in up {
@@ -148,7 +149,7 @@ impl Talk {
         }
     }
 
-    /// Returns who is there, of which group; of one that is of several, the first counts.
+    /// Returns the present members with their groups; of a member of several groups, the first counts.
     pub(crate) fn found(&self) -> BTreeMap<PublicKey, (&Group, &Found)> {
         let mut found = BTreeMap::new();
         for group in &self.groups {
@@ -209,7 +210,7 @@ impl Talk {
     }
 }
 
-/// Seals a note; none without random bytes, since a nonce that was used before would give the seal away.
+/// Seals a note; none without random bytes, since a repeated nonce would break the seal.
 fn seal(key: &NoteKey, note: &Note) -> Option<Vec<u8>> {
     let mut nonce = [0; 12];
     getrandom::fill(&mut nonce).ok()?;
@@ -231,7 +232,7 @@ async fn resolve(seeds: Vec<String>, found: watch::Sender<Vec<SocketAddr>>) {
     }
 }
 
-/// Takes where a seed is now. Where that cannot be found out it stays where it was: names fail when lines do.
+/// Takes a seed's present addresses. If they cannot be resolved, the old ones stay: names fail when lines do.
 fn renew(known: &mut Vec<SocketAddr>, resolved: io::Result<impl Iterator<Item = SocketAddr>>) {
     if let Ok(resolved) = resolved {
         *known = resolved.collect();
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_whose_name_cannot_be_resolved_stays_where_it_was() {
+    fn unresolvable_seed_keeps_its_addresses() {
         let at = |ip: u8| SocketAddr::from(([10, 0, 0, ip], 7400));
         let mut known = Vec::new();
         renew(&mut known, Ok([at(1), at(2)].into_iter()));

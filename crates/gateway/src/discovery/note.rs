@@ -1,9 +1,9 @@
-//! What members of a group tell each other of where they are: datagrams of one length, sealed with the group's key.
+//! Discovery notes: sealed datagrams of one length.
 //!
-//! Four bytes that name the format, a nonce of 12, and 326 bytes under AES-256-GCM with its tag of 16. The plain
-//! bytes are version, public key, tunnel port, challenge, answer, site, name, addresses of others, and zeros; numbers are
-//! little-endian, texts have their length before them. All notes are as long as each other, so that no answer is longer
-//! than what it answers, and their length tells nothing.
+//! Four bytes of format, a nonce of 12, and 326 bytes under AES-256-GCM (with the group's key) with its tag
+//! of 16. The plain bytes are version, public key, tunnel port, challenge, answer, site, name, addresses of
+//! others, and zeros; numbers are little-endian, texts follow their length. All notes have the same length:
+//! no answer is longer than its question, and the length reveals nothing.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -11,22 +11,22 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::identity::PublicKey;
 
-/// What a member says of itself, and to one that it has heard of.
+/// A member's statement about itself, addressed to a known one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Its key, by which the tunnel knows it.
+    /// Its key in the tunnel.
     pub public_key: PublicKey,
-    /// Where its tunnel listens, at the address that the note comes from.
+    /// Its tunnel's port, at the note's source address.
     pub port: u16,
-    /// What the receiver is to answer, to show that it is there; 0 is nothing.
+    /// To be answered by the receiver as a proof of presence; 0 is none.
     pub challenge: u64,
     /// The receiver's challenge; 0 answers none.
     pub answer: u64,
-    /// The place where it stands, at most [`MAX_TEXT`] bytes.
+    /// Its site, at most [`MAX_TEXT`] bytes.
     pub site: String,
     /// Its name, at most [`MAX_TEXT`] bytes.
     pub name: String,
-    /// Where others are that it knows, at most [`MAX_OTHERS`].
+    /// Addresses of other members known to it, at most [`MAX_OTHERS`].
     pub others: Vec<SocketAddr>,
 }
 
@@ -48,12 +48,12 @@ const ADDRESS_LEN: usize = 18;
 const PLAIN_LEN: usize = 1 + 32 + 2 + 8 + 8 + 2 * (1 + MAX_TEXT) + 1 + MAX_OTHERS * ADDRESS_LEN;
 
 impl NoteKey {
-    /// Takes the group's secret for notes; none if the system refuses it, which a working build does not.
+    /// Takes the group's secret for notes; none if the system refuses it (never in a working build).
     pub fn new(secret: &[u8; 32]) -> Option<Self> {
         Some(Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, secret).ok()?)))
     }
 
-    /// Seals a note with a nonce that was never used before; none if it does not fit.
+    /// Seals a note with a fresh nonce; none if it does not fit.
     pub fn seal(&self, note: &Note, nonce: [u8; NONCE_LEN]) -> Option<Vec<u8>> {
         let mut plain = note.encode()?;
         let aad = Aad::from(MAGIC);
@@ -97,7 +97,7 @@ impl Note {
         Some(plain)
     }
 
-    /// Reads what is sealed and nothing else: one note has one form.
+    /// Reads sealed output and nothing else: one note has one form.
     pub fn decode(plain: &[u8]) -> Option<Self> {
         let mut rest = plain.strip_prefix(&[VERSION])?;
         let public_key = PublicKey::from_bytes(take(&mut rest)?);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_changed_or_sealed_by_a_stranger_is_no_note() {
+    fn cut_changed_or_foreign_datagrams_are_no_notes() {
         let sealed = key(1).seal(&note(), [3; NONCE_LEN]).unwrap();
         assert_eq!(key(2).open(&sealed), None);
         assert_eq!(key(1).open(&[sealed.as_slice(), &[0]].concat()), None);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_sealed() {
+    fn oversized_note_is_not_sealed() {
         let long = Note { name: "x".repeat(MAX_TEXT + 1), ..note() };
         assert_eq!(key(1).seal(&long, [3; NONCE_LEN]), None);
         let many = Note { others: vec![note().others[0]; MAX_OTHERS + 1], ..note() };
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_from_any_bytes_is_written_as_the_same_bytes(
+        fn decoded_note_encodes_to_the_same_bytes(
             noise in prop::collection::vec(any::<u8>(), 0..PLAIN_LEN + 9),
             changes in prop::collection::vec((0..PLAIN_LEN, any::<u8>()), 0..4),
         ) {

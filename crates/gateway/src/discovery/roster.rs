@@ -1,4 +1,6 @@
-//! Who is there, as far as notes tell: a state machine without sockets. `docs/internals/neighbours.md` says why so.
+//! Members present by their notes: a state machine without sockets.
+//!
+//! `docs/internals/neighbours.md` has the reasons.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,17 +16,17 @@ use crate::identity::PublicKey;
 
 mod answers;
 
-/// What one gateway knows of the members of one group at its site.
+/// One gateway's knowledge of a group's members at its site.
 #[derive(Debug)]
 pub struct Roster {
     own: Own,
-    /// What challenges are made of.
+    /// Root of the challenges.
     secret: hmac::Key,
     seeds: Vec<SocketAddr>,
-    /// Who is a peer anyway.
+    /// Configured peers.
     configured: BTreeSet<PublicKey>,
     members: BTreeMap<PublicKey, Found>,
-    /// Addresses that others told of, with how often they are still to be tried.
+    /// Addresses from others' hints, with their remaining attempts.
     hinted: BTreeMap<SocketAddr, u8>,
     announced: u32,
     announce_at: Now,
@@ -33,27 +35,27 @@ pub struct Roster {
     counts: NoteCounts,
 }
 
-/// What this gateway says of itself.
+/// This gateway's statement about itself.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// Its key, by which the tunnel knows it.
+    /// Its key in the tunnel.
     pub public_key: PublicKey,
-    /// The place where it stands.
+    /// Its site.
     pub site: String,
     /// Its name.
     pub name: String,
 }
 
-/// A member that has shown that it is there.
+/// A member with proved presence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it calls itself.
+    /// Its own name.
     pub name: String,
-    /// Where its tunnel listens.
+    /// Its tunnel's address.
     pub tunnel: SocketAddr,
-    /// Where its notes come from.
+    /// Source address of its notes.
     at: SocketAddr,
-    /// When it last showed that it is there.
+    /// Time of its last proof of presence.
     heard: Now,
     /// When this address was taken in, or the link was last up.
     since: Now,
@@ -63,57 +65,57 @@ pub struct Found {
     up: bool,
     /// Whether it ever was.
     linked: bool,
-    /// Where it was looked for since the link was last up: the present address, and those before it in this round.
+    /// Addresses tried since the link was last up: the present one, and the earlier ones of this round.
     tried: Vec<IpAddr>,
 }
 
-/// What is to be sent.
+/// A note to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// To all who listen on the chosen interfaces.
+    /// To all listeners on the chosen interfaces.
     Announce(Note),
     /// To one.
     Send(SocketAddr, Note),
 }
 
-/// What became of notes.
+/// Outcomes of notes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoteCounts {
     /// Notes of the group, own ones left out.
     pub heard: u64,
-    /// Of those, the ones of other sites, or from addresses that cannot be dialled.
+    /// Of those, notes of other sites, or from undiallable addresses.
     pub elsewhere: u64,
-    /// Notes that were not answered, since too many were in that second, of all or of those from one place.
+    /// Notes left unanswered at the limit of a second, of all or of one source.
     pub unanswered: u64,
-    /// Members that there was no room for.
+    /// Members refused for lack of room.
     pub turned_away: u64,
 }
 
-/// The most members that are found, beside those that are configured; a larger site configures its gateways.
+/// The most discovered members, beside configured ones; a larger site configures its gateways.
 pub const MAX_FOUND: usize = 32;
-/// The most of them at one address, where several are only behind a translation of addresses.
+/// The most of them at one address; several share one only behind NAT.
 const MAX_AT_ADDRESS: usize = 4;
-/// A member has so long for its first link; then it gives way where there is no room.
+/// Time for a member's first link; then it gives way to others if there is no room.
 const FIRST_LINK: Now = Now::from_secs(20);
-/// The most addresses that are tried because others told of them, and how often each.
+/// The most addresses tried on others' hints, and the attempts for each.
 const MAX_HINTED: usize = 64;
 const TRIES: u8 = 3;
 /// The most addresses of seeds; more than any list of them is worth.
 const MAX_SEEDS: usize = 64;
-/// The most notes that are sent when time has passed: one to all, and to each that is looked for.
+/// The most notes sent at a timeout: one to all, and one to each candidate.
 pub const MAX_SENT: usize = 1 + MAX_SEEDS + MAX_FOUND + MAX_HINTED;
 /// The first announcements follow each other sooner.
 const FIRST_ANNOUNCEMENTS: u32 = 4;
 const FIRST_EVERY: Now = Now::from_secs(1);
 const ANNOUNCE_EVERY: Now = Now::from_secs(5);
-/// A member whose link is down is forgotten after so long a silence.
+/// Silence after which a member with a down link is forgotten.
 const FORGET: Now = Now::from_secs(60);
 /// For so long after an address was taken in, or the link was last up, a member is not taken to have moved because it is
 /// heard from another.
 const STAYS: Now = Now::from_secs(20);
-/// After that, addresses that were tried in vain wait for so long for those that were not: two announcements.
+/// Precedence of untried addresses over vainly tried ones: two announcements.
 const YIELDS: Now = Now::from_secs(10);
-/// The most addresses that are remembered as tried for one member.
+/// The most tried addresses remembered for one member.
 const MAX_TRIED: usize = 16;
 /// A challenge holds for this long, and as long again.
 const EPOCH: Now = Now::from_secs(10);
@@ -136,27 +138,27 @@ impl Roster {
         }
     }
 
-    /// Returns who is there.
+    /// Returns the present members.
     pub fn members(&self) -> &BTreeMap<PublicKey, Found> {
         &self.members
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> NoteCounts {
         self.counts
     }
 
-    /// Takes where seeds are, as their names resolve now; the first 64 of them.
+    /// Takes the seeds' addresses, as their names resolve at present; the first 64 of them.
     pub fn handle_seeds(&mut self, mut seeds: Vec<SocketAddr>) {
         seeds.truncate(MAX_SEEDS);
         self.seeds = seeds;
     }
 
-    /// Takes who is a peer anyway: there is room for all of them, and none is looked for.
+    /// Takes the configured peers: there is room for all of them, and none needs discovery.
     pub fn handle_configured(&mut self, keys: &BTreeSet<PublicKey>) {
         if self.configured != *keys {
             self.configured.clone_from(keys);
-            // Those that were until now may be too many. What was heard last of is forgotten first.
+            // Formerly configured members may be too many. The one heard of last is forgotten first.
             while self.found() > MAX_FOUND {
                 let others = self.members.iter().filter(|(key, _)| !self.configured.contains(key));
                 let Some(oldest) = others.min_by_key(|(_, member)| (member.up, member.heard)) else { return };
@@ -166,7 +168,7 @@ impl Roster {
         }
     }
 
-    /// Returns how many members are there that are peers only since they were found.
+    /// Returns the number of members known by discovery alone.
     fn found(&self) -> usize {
         self.members.keys().filter(|key| !self.configured.contains(key)).count()
     }
@@ -183,7 +185,7 @@ impl Roster {
         }
     }
 
-    /// Takes a note that was sealed with the group's key.
+    /// Takes a note sealed with the group's key.
     pub fn handle_note(&mut self, note: &Note, from: SocketAddr, now: Now) {
         if note.public_key == self.own.public_key {
             return;
@@ -214,7 +216,7 @@ impl Roster {
         self.announce_at
     }
 
-    /// Announces this gateway, and forgets who is gone; `random` spreads announcements.
+    /// Announces this gateway, and forgets absent members; `random` spreads announcements.
     pub fn handle_timeout(&mut self, now: Now, random: u64) {
         if now < self.announce_at {
             return;
@@ -235,14 +237,14 @@ impl Roster {
         to.sort_unstable();
         to.dedup();
         for address in to {
-            // Whoever answers is asked again, by the key that it says is its own.
+            // Any answer leads to another question, under the key claimed in it.
             let [challenge, _] = self.challenges(address, None, now);
             let note = self.note(challenge, 0);
             self.outputs.push_back(Output::Send(address, note));
         }
     }
 
-    /// Takes what is to be sent next.
+    /// Takes the next note to send.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -274,11 +276,11 @@ impl Roster {
         }
     }
 
-    /// Sees that there is room for one more that is found at an address; says whether there is.
+    /// Makes room for one more member discovered at an address; returns whether there is room.
     ///
-    /// Who holds the group's key makes any number of keys, but has few addresses, and no link under keys that it made
-    /// for notes alone. So a member that never had a link gives way: after a while to any other, and at once to one from
-    /// an address that has fewer places, and then still has no more.
+    /// A holder of the group's key can make any number of keys, but has few addresses, and no link under keys
+    /// made for notes alone. So a member without a link so far gives way: after a while to any other, and at
+    /// once to one from an address with fewer places, and no more even with the new one.
     fn make_room(&mut self, ip: IpAddr, now: Now) -> bool {
         let mut places: BTreeMap<IpAddr, usize> = BTreeMap::new();
         let found = || self.members.iter().filter(|(key, _)| !self.configured.contains(key));
@@ -294,13 +296,13 @@ impl Roster {
             let is_elsewhere = !is_crowded && at(its_ip) > at(ip) + 1;
             !member.linked && (is_elsewhere || is_late && (its_ip == ip || !is_crowded))
         });
-        // The one of the most crowded address, and of those the one that had most time.
+        // The member of the most crowded address, and of those the one with the longest time.
         let first = gives_way.max_by_key(|(_, member)| (at(member.at.ip()), Reverse(member.first)));
         let Some((&key, _)) = first else { return false };
         self.members.remove(&key).is_some()
     }
 
-    /// Sends one note to where one came from, which is as long.
+    /// Sends one note back to a note's source, of the same length.
     fn answer(&mut self, heard: &Note, to: SocketAddr, ask: bool, now: Now) {
         let is_known = self.members.values().map(|member| member.at).any(|at| at.ip() == to.ip())
             || self.seeds.iter().any(|seed| seed.ip() == to.ip());
@@ -310,7 +312,7 @@ impl Roster {
         }
         let [challenge, _] = self.challenges(to, Some(&heard.public_key), now);
         let mut note = self.note(if ask { challenge } else { 0 }, heard.challenge);
-        // Others in turn, so that all become known where there are more than fit.
+        // Others in turn: all become known even if not all fit.
         let others = self.members.values().filter(|member| member.up && member.at != to);
         let others: Vec<SocketAddr> = others.map(|member| member.at).collect();
         let skip = self.answers.count() as usize * MAX_OTHERS % others.len().max(1);
@@ -324,8 +326,8 @@ impl Roster {
         Note { public_key, port: 0, challenge, answer, site, name, others: Vec::new() }
     }
 
-    /// Returns what the member with a key is asked at an address now, and was before; never 0. Without a key it is what
-    /// whoever is there is asked for a first note.
+    /// Returns the challenges to the member with a key at an address, the present one and the one before;
+    /// never 0. Without a key they are the first challenges to the address.
     fn challenges(&self, address: SocketAddr, key: Option<&PublicKey>, now: Now) -> [u64; 2] {
         let epoch = now.as_secs() / EPOCH.as_secs();
         let key = key.map(ToString::to_string).unwrap_or_default();
@@ -337,13 +339,13 @@ impl Roster {
 }
 
 impl Found {
-    /// Returns until when an answer from there does not count as that it has moved.
+    /// Returns the end of the time in which an answer from there does not count as a move.
     fn stays_until(&self, ip: IpAddr) -> Now {
         self.since + STAYS + if self.tried.contains(&ip) { YIELDS } else { Now::ZERO }
     }
 
-    /// Looks for it elsewhere. Who holds the group's key may answer for it from where it is not, so each address has its
-    /// turn before one has another.
+    /// Tries another address. A holder of the group's key may answer for it from elsewhere, so each address
+    /// has its turn before one has another.
     fn move_to(&mut self, mut found: Self) {
         if !found.tried.iter().any(|ip| self.tried.contains(ip)) {
             found.tried.extend(self.tried.iter().take(MAX_TRIED - 1));
@@ -352,7 +354,7 @@ impl Found {
     }
 }
 
-/// An address within a link says nothing without its interface, which no configuration names.
+/// A link-local address is useless without its interface, and no configuration names one.
 fn can_dial(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),

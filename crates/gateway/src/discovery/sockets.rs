@@ -1,4 +1,4 @@
-//! The sockets that notes cross: one for each family, which hears announcements on the chosen interfaces.
+//! Sockets of notes: one per family, with multicast on chosen interfaces.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,14 +11,14 @@ use tokio::net::UdpSocket;
 
 use super::note::NOTE_LEN;
 
-/// Where notes come and go.
+/// Transport of notes.
 #[derive(Debug)]
 pub(crate) struct NoteSockets {
     v4: UdpSocket,
-    /// None where the system has no IPv6.
+    /// None on a system without IPv6.
     v6: Option<UdpSocket>,
     interfaces: Vec<Interface>,
-    /// The port that all who listen to announcements have in common.
+    /// The common port of all listeners to announcements.
     port: u16,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct NoteSockets {
 #[derive(Debug)]
 struct Interface {
     name: String,
-    /// The number by which the groups were joined; none while there is no such interface. One that is made anew has
+    /// Interface number of the joined groups; none without such an interface. A recreated interface has
     /// another.
     joined: Option<u32>,
 }
@@ -39,7 +39,7 @@ pub enum NoteSocketError {
     Bind {
         /// The port.
         port: u16,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no such interface, or it knows no multicast.
@@ -50,22 +50,22 @@ pub enum NoteSocketError {
     Interface {
         /// Its name.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Of the scope that organizations use as they like (RFC 2365 §6.1); notes are sent with a TTL of 1.
+/// Of the scope free for organizations (RFC 2365 §6.1); notes are sent with a TTL of 1.
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 79, 87);
-/// Site-local, so that the system sends from an address that can be dialled, and no address of an interface alone; notes
-/// are sent with a hop limit of 1.
+/// Site-local, so the system sends from a diallable address, not from a link-local one; notes are sent with a
+/// hop limit of 1.
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x4f6e, 0x6365);
 
 impl NoteSockets {
     /// Binds the port and joins the groups on these interfaces.
     ///
     /// # Errors
-    /// A port that is in use, or an interface that is not there.
+    /// A port in use, or a missing interface.
     pub(crate) fn open(port: u16, interfaces: &[String]) -> Result<Self, NoteSocketError> {
         let failed = |source| NoteSocketError::Bind { port, source };
         let v4 = bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).map_err(failed)?;
@@ -82,8 +82,8 @@ impl NoteSockets {
         Ok(sockets)
     }
 
-    /// Joins the groups again on interfaces that were made anew, and leaves them on those that are gone, which the kernel
-    /// does not do for what it counts against a limit.
+    /// Joins the groups again on recreated interfaces, and leaves them on vanished ones: the kernel still
+    /// counts those against a limit.
     pub(crate) fn look(&mut self) {
         for at in 0..self.interfaces.len() {
             let Some(Interface { name, joined }) = self.interfaces.get(at) else { return };
@@ -98,7 +98,7 @@ impl NoteSockets {
                 );
                 self.leave(joined);
             }
-            // One that cannot yet be joined on is tried again with the next look.
+            // A failed join is retried with the next look.
             let index = index.filter(|index| self.join(*index).is_ok());
             if index.is_some() {
                 tracing::info!(
@@ -112,7 +112,7 @@ impl NoteSockets {
         }
     }
 
-    /// Returns the port that is bound.
+    /// Returns the bound port.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -127,14 +127,14 @@ impl NoteSockets {
         }
     }
 
-    /// Leaves what may have been joined.
+    /// Leaves possibly joined groups.
     fn leave(&self, index: u32) {
         let _ = socket2::SockRef::from(&self.v4)
             .leave_multicast_v4_n(&GROUP_V4, &InterfaceIndexOrAddress::Index(index));
         let _ = self.v6.as_ref().map(|v6| v6.leave_multicast_v6(&GROUP_V6, index));
     }
 
-    /// Sends to all who listen on the chosen interfaces. What cannot be sent is lost, like any datagram.
+    /// Sends to all listeners on the chosen interfaces. A failed send is lost, like any datagram.
     pub(crate) async fn announce(&self, is_v6: bool, datagram: &[u8]) {
         let any = Ipv4Addr::UNSPECIFIED;
         for index in self.interfaces.iter().filter_map(|interface| interface.joined) {
@@ -150,7 +150,7 @@ impl NoteSockets {
         }
     }
 
-    /// Sends to one. What cannot be sent is lost, like any datagram.
+    /// Sends to one. A failed send is lost, like any datagram.
     pub(crate) async fn send(&self, to: SocketAddr, datagram: &[u8]) {
         let _ = match (to.ip(), &self.v6) {
             (IpAddr::V4(_), _) => self.v4.send_to(datagram, to).await,
@@ -159,7 +159,7 @@ impl NoteSockets {
         };
     }
 
-    /// Waits for a datagram, and returns how long it is, as far as it is looked at, and where it comes from.
+    /// Waits for a datagram, and returns its length, as far as it is read, and its source.
     pub(crate) async fn receive(&self, datagram: &mut [u8; NOTE_LEN + 1]) -> (usize, SocketAddr) {
         loop {
             let mut other = [0; NOTE_LEN + 1];
@@ -172,7 +172,7 @@ impl NoteSockets {
             };
             match received {
                 Ok(received) => return received,
-                // What an earlier note met on its way, such as a port where nobody listens; or an error that stays.
+                // The fate of an earlier note, such as a port without a listener; or a lasting error.
                 Err(_) => tokio::time::sleep(AFTER_ERROR).await,
             }
         }
@@ -196,7 +196,7 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
         socket.set_multicast_hops_v6(1)?;
     } else {
         socket.set_multicast_ttl_v4(1)?;
-        // Only what comes in by the chosen interfaces, whatever other programs have joined elsewhere.
+        // Only datagrams from the chosen interfaces, regardless of other programs' memberships.
         socket.set_multicast_all_v4(false)?;
     }
     socket.set_nonblocking(true)?;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_made_anew_is_listened_on_again() {
+    fn recreated_interface_is_joined_again() {
         isolated(|| {
             let Some(network) = Network::builder().line(Line::Plain).build_or_skip() else { return };
             let host = network.host("client");

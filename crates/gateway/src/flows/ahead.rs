@@ -1,5 +1,7 @@
-//! Reads an application a little while there is no room for it: of a server that has written all and closed, the system
-//! gives the connection up, and what it still has of it, when nobody has taken anything for two to four minutes.
+//! Read-ahead of an application while there is no room for its bytes.
+//!
+//! A server that has written all and closed depends on it: after two to four minutes without progress its
+//! system gives up the connection and the unsent rest.
 
 use std::time::Duration;
 
@@ -13,37 +15,37 @@ use super::Flow;
 use super::pump::BLOCK;
 use crate::sockets;
 
-/// Bytes that the flows of a peer have read ahead and that still wait.
+/// Waiting bytes read ahead by a peer's flows.
 #[derive(Debug, Default)]
 pub(crate) struct AheadBytes {
-    /// As the link had it last, and what was granted since.
+    /// The link's last sum, and later grants.
     taken: usize,
-    /// When the link was asked, which looks at all flows for it.
+    /// Time of the last query to the link; a query looks at all flows.
     asked: Now,
 }
 
-/// What one application's stream may read ahead.
+/// The read-ahead of one application's stream.
 pub(super) struct Ahead<'a> {
     stream: &'a TcpStream,
     flow: &'a Flow,
     /// How long there is no room before something is read anyway.
     after: Duration,
-    /// What it may still read before it is looked at again whether its system has room.
+    /// Allowance until the next look at the system's room.
     left: usize,
-    /// What had come from it when reading began.
+    /// Its bytes received at the start of reading.
     received: u64,
 }
 
-/// Three quarters of the least time after which a system gives up.
+/// Three quarters of the least time until a system gives up.
 pub(super) const AFTER: Duration = Duration::from_secs(90);
-/// The most that the flows of a peer read ahead: readers that stop for good are not to be read to for ever.
+/// Maximum read-ahead of a peer's flows: permanently stopped readers must not take more and more.
 const MOST: usize = 64 << 20;
 /// How often the link is asked at most.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 impl AheadBytes {
-    /// Counts so many bytes more of a flow, unless it then had more than what is left for others: many may read a little
-    /// each, and one that is alone half of all.
+    /// Counts so many bytes more of a flow, unless it then had more than the rest left for others: many may
+    /// read a little each, and a single one half of all.
     pub(crate) fn take(&mut self, link: &Link, flow: FlowId, bytes: usize, now: Now) -> bool {
         if now >= self.asked + ASK_EVERY {
             *self = Self { taken: link.all_beyond_room(), asked: now };
@@ -66,7 +68,7 @@ impl<'a> Ahead<'a> {
     /// So many bytes were queued, and there is no room for more.
     pub(super) fn filled(&mut self, bytes: usize) {
         let is_reading = self.left > 0;
-        // Less than a block was all that there was.
+        // Less than a block means that nothing more was there.
         self.left = if bytes < BLOCK { 0 } else { self.left.saturating_sub(bytes) };
         if is_reading && self.left == 0 && bytes >= BLOCK {
             let unread = sockets::unread(self.stream);
@@ -94,7 +96,7 @@ impl<'a> Ahead<'a> {
 
     /// Returns how many of so many bytes may be read: all or none.
     fn take(&self, bytes: usize) -> usize {
-        // The last block that is read may be longer than what is left then.
+        // The last block read may be longer than the rest then.
         if bytes > 0 && self.flow.may_read_ahead(bytes.saturating_add(BLOCK)) { bytes } else { 0 }
     }
 }
@@ -114,7 +116,7 @@ mod tests {
     const PART: usize = 1 << 20;
 
     #[tokio::test]
-    async fn one_flow_reads_half_ahead_and_what_waits_counts_until_it_is_gone() {
+    async fn one_flow_reads_half_ahead_and_waiting_bytes_count() {
         let (peer, mut other) = (peer(), Other::new(2, SMALLER));
         let begun = other.begin(&peer).await;
         let _lane = other.join(begun).await.unwrap();
@@ -135,7 +137,7 @@ mod tests {
                 core.link.finish_flow(flow, now);
                 parts
             };
-            // What a flow queues before there is no room is not counted, nor is a block beyond that.
+            // Neither a flow's queue within its room nor one block beyond is counted.
             assert_eq!(read(first, true), 32);
             // Though the first has ended.
             assert_eq!(read(second, true), 16);
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_read_makes_room_for_the_other_end_each_time_and_little_more() {
+    async fn each_read_makes_little_more_than_its_room() {
         use std::io::Write as _;
         // The other end answers no probes, and this takes as long as it takes.
         let link = LinkConfig { dead_after: Some(Now::from_secs(3600)), ..config(1) };

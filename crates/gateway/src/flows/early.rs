@@ -1,16 +1,18 @@
-//! What a flow is given before the far side has answered: should that take no new flows, it goes by another way, as it
-//! does if it is nothing and the link is lost.
+//! A flow's bytes sent ahead of the far side's answer.
+//!
+//! If the far side takes no new flows, the flow goes another way. A flow without any bytes also does so on a
+//! lost link.
 
 use bytes::{Bytes, BytesMut};
 
 use super::pump::BLOCK;
 
-/// All that the link was given so far. Most of it is what the link holds anyway.
+/// All bytes given to the link so far. The link holds most of them anyway.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     pieces: Vec<Bytes>,
     len: usize,
-    /// Whether the far side has answered that it takes no flows, or was lost before it was given anything.
+    /// Whether the far side takes no flows by its answer, or was lost ahead of the first byte.
     turned_back: bool,
 }
 
@@ -55,7 +57,7 @@ impl Early {
     }
 }
 
-/// As many bytes as a link queues for a flow, and what the last block is longer.
+/// A link's queue for a flow, and the possible excess of the last block.
 const LIMIT: usize = (512 << 10) + BLOCK;
 
 /// Pieces of few bytes take more memory than they hold.

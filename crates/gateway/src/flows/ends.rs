@@ -1,4 +1,4 @@
-//! How connections of applications end: what is a reset, and what only looks like one.
+//! Ends of applications' connections: real resets and apparent ones.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::sockets;
 
-/// What is known of the end of an application's stream.
+/// Knowledge of the end of an application's stream.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     /// The application had ended its stream before we ended ours.
@@ -20,10 +20,11 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Waits until the application has reset its connection, unless it had ended its stream before.
+    /// Waits for a reset by the application, unless its stream had ended earlier.
     ///
-    /// Who has sent all and closed is forgotten by its system after a minute, and a probe is then answered with a reset.
-    /// What it sent is whole and may still be under way; that nothing can be sent to it any more is found out by sending.
+    /// A closed application is forgotten by its system after a minute, and a probe is then answered with a
+    /// reset. Its data is complete and may still be under way; a failed send reveals the loss of the other
+    /// direction.
     pub(crate) async fn reset(&self, stream: &TcpStream) -> io::Error {
         loop {
             let error = socket_error(stream).await;
@@ -40,26 +41,24 @@ impl End {
         }
     }
 
-    /// Remembers that the connection broke. The system tells of that once, and whoever reads afterwards finds what came
-    /// before, and then what looks like an end of the stream.
+    /// Remembers a broken connection. The system reports that once; later reads find the earlier bytes, and
+    /// then an apparent end of the stream.
     pub(crate) fn broke(&self) {
         self.is_broken.store(true, Relaxed);
     }
 
-    /// Says whether what is read as an end of the stream is none.
+    /// Whether an apparent end of the stream is none.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.load(Relaxed)
     }
 
-    /// Ends our stream to the application, to which everything was written; from now on a close is no reset.
-    ///
-    /// # Errors
-    /// If the application has reset the connection.
+    /// Ends our fully written stream to the application; from now on a close is no reset.
     pub(crate) async fn end_ours(&self, stream: &TcpStream) -> io::Result<()> {
         self.is_whole.store(has_ended(stream).await?, Relaxed);
         sockets::end_cleanly(stream);
         match socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write) {
-            // The application had ended its stream, and its system has forgotten it; what it sent is still to be read.
+            // The application had ended its stream, and its system has forgotten it; its last bytes are still
+            // to be read.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             ended => ended?,
         }
@@ -68,27 +67,24 @@ impl End {
     }
 }
 
-/// Says whether our application has ended its stream, whether or not all of it was read.
-///
-/// # Errors
-/// If it was reset: a stream that ended so is not whole.
+/// Whether our application has ended its stream, read completely or not.
 async fn has_ended(stream: &TcpStream) -> io::Result<bool> {
     let ended = tokio::select! {
         biased;
         ready = stream.ready(Interest::READABLE) => ready?.is_read_closed(),
         () = std::future::ready(()) => false,
     };
-    // A reset closes both ways. One that came before we looked shows here, and one that comes now was not seen above.
+    // A reset closes both ways. An earlier one shows here, and a present one was not seen above.
     match stream.take_error()? {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
         _ => Ok(ended),
     }
 }
 
-/// Has an application probed more often once it has ended its stream, whether or not all of that was read: who reads may
-/// be held up for longer than half a connection is remembered on the way, and so may the connect onward.
+/// Has an application probed more often after the end of its stream, read completely or not: a reader may be
+/// held up for longer than middleboxes remember a half-open connection, and so may the connect onward.
 pub(crate) async fn keep_half_open(stream: &TcpStream) -> Infallible {
-    // Sockets are not registered for urgent data, so that this is ready with the end alone.
+    // Sockets are not registered for urgent data: this is ready with the end alone.
     if stream.ready(Interest::PRIORITY).await.is_ok() {
         sockets::keep_half_open(stream);
     }

@@ -1,8 +1,8 @@
 //! Keep-alive of the application's own host, mirrored at the far end.
 //!
-//! The kernel answers a host's probes here, so they do not reach the far host, which may have vanished. The far gateway is
-//! told how often they come and probes its host as often. Probes are segments that come in silence; our own bring answers
-//! that look alike, at a rate that is known.
+//! The kernel answers a host's probes here, so they do not reach the far host, possibly gone. The far gateway
+//! learns their interval and probes its host as often. Probes are segments in an otherwise silent connection;
+//! our own bring answers of the same look, at a known rate.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -20,7 +20,7 @@ use crate::sockets;
 /// Watches for probes of the application's host and tells the far side; probes it as the far host does.
 pub(super) async fn mirror(stream: &TcpStream, flow: &Flow) -> Infallible {
     let own = SockRef::from(stream);
-    // Probes that nobody wants here are none of the far side's either.
+    // Probes unwanted here are none of the far side's either.
     let Some(most) = own.keepalive().is_ok_and(|on| on).then(|| own.tcp_keepalive_time().ok()).flatten()
     else {
         return pending().await;
@@ -52,17 +52,17 @@ pub(super) async fn mirror(stream: &TcpStream, flow: &Flow) -> Infallible {
     }
 }
 
-/// A time in which nothing but probes and answers to them has crossed.
+/// A time with nothing but probes and their answers.
 struct Silence {
     since: Instant,
-    /// What had crossed at its beginning.
+    /// Traffic at its beginning.
     seen: Traffic,
     /// The silence before a probe of ours.
     own: Duration,
 }
 
 impl Silence {
-    /// Says whether it goes on, by what has crossed since, with the same probes of ours.
+    /// Whether it goes on, by the traffic since, with the same probes of ours.
     fn goes_on(&self, seen: &Traffic, own: Duration) -> bool {
         let only_segments = Traffic { segments_received: self.seen.segments_received, ..*seen };
         only_segments == self.seen && !seen.is_pending && own == self.own
@@ -71,7 +71,7 @@ impl Silence {
     /// Returns how often the other end probes; none if it does not, as far as is known yet.
     fn interval(&self, segments_received: u32, lasted: Duration) -> Option<Duration> {
         let came = segments_received.wrapping_sub(self.seen.segments_received);
-        // The answers to our probes, and one acknowledgement that was under way.
+        // The answers to our probes, and one late acknowledgement.
         let ours = lasted.as_secs_f64() / self.own.as_secs_f64().max(1.0);
         let probes = came.saturating_sub(ours as u32 + 1);
         (probes >= LEAST_PROBES).then(|| lasted / probes)
@@ -83,8 +83,8 @@ fn in_seconds(interval: Duration) -> u16 {
     seconds as u16
 }
 
-/// Returns what is to be told: an interval that differs enough from what was, as it is known better as time goes by, or 0
-/// if none came for several times what was told.
+/// Returns the interval to report: one different enough from the last report, with precision growing over
+/// time, or 0 if no probe came for several intervals.
 fn news(seen: Option<u16>, told: Option<u16>, lasted: Duration) -> Option<u16> {
     match (seen.map(u32::from), told.map(u32::from)) {
         (Some(_), None) => seen,
@@ -115,7 +115,7 @@ mod tests {
         Silence { since: Instant::now(), seen: Traffic { segments_received: 100, ..Traffic::default() }, own }
     }
 
-    /// The interval that is told after so many minutes with so many segments each.
+    /// The interval reported after so many minutes with so many segments each.
     fn told(own: Duration, minutes: u32, each: u32) -> Option<u16> {
         silence(own).interval(100 + minutes * each, MINUTE * minutes).map(in_seconds)
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_that_stay_away_are_told_to_have_ended() {
+    fn missing_probes_are_reported_as_ended() {
         assert_eq!([news(None, Some(12), MINUTE), news(None, Some(13), MINUTE)], [Some(0), None]);
         assert_eq!(news(None, None, HOURS), None);
     }

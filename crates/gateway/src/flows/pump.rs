@@ -31,11 +31,11 @@ pub(crate) enum Ended {
     Reset,
 }
 
-/// The far side took no new flows, and connected to nobody, or was lost before it was given anything; all that the
-/// application sent so far, which is to go by another way. An end of its stream is still to be read.
+/// All bytes of an application, to be sent another way: the far side took no new flows, and connected to
+/// nobody, or was lost ahead of the first byte. An end of the stream is still to be read.
 pub(crate) struct TurnedBack(pub(crate) Bytes);
 
-/// Carries a flow until it ends, whose connect the far side has answered.
+/// Carries a flow with an answered connect until it ends.
 ///
 /// As [`carry_unanswered`] otherwise.
 pub(crate) async fn carry(stream: impl Borrow<TcpStream>, flow: Flow, early: Bytes) -> Ended {
@@ -44,8 +44,8 @@ pub(crate) async fn carry(stream: impl Borrow<TcpStream>, flow: Flow, early: Byt
 
 /// Carries a flow until it ends, or is turned back.
 ///
-/// `stream` must have been prepared as an application's socket, whose close is a reset; that is taken back only
-/// when the far application's end has been written. `early` was read from the socket before.
+/// `stream` must have been prepared as an application's socket, with a reset on close; that is taken back
+/// only when the far application's end has been written. `early` was read from the socket before.
 ///
 /// # Errors
 /// If it is turned back. The application's connection is as it was.
@@ -57,7 +57,7 @@ pub(crate) async fn carry_unanswered(
     carry_all(stream, flow, early, Backlog::default()).await
 }
 
-/// Carries a flow that has brought something already, as [`carry`].
+/// Carries a flow with received bytes, as [`carry`].
 pub(crate) async fn carry_begun(
     stream: impl Borrow<TcpStream>,
     (flow, backlog): (Flow, Backlog),
@@ -73,7 +73,7 @@ async fn carry_all(
     backlog: Backlog,
 ) -> Result<Ended, TurnedBack> {
     let (ended_here, end) = (Notify::new(), End::default());
-    // Before anything is looked at that may end this: what is behind it must not arrive without it.
+    // Ahead of any possible end: later bytes must not arrive without these.
     let given = if early.is_empty() { Ok(()) } else { flow.send(early, false).map(drop) };
     let both = async {
         let from = async {
@@ -84,7 +84,7 @@ async fn carry_all(
         };
         tokio::try_join!(from, to_application(stream, &flow, backlog, &ended_here, &end))
     };
-    // An application may reset while nobody reads its socket; that must not wait for room.
+    // An application may reset an unread socket; noticing that must not wait for room.
     let broken = tokio::select! {
         ended = both => ended.err(),
         error = end.reset(stream) => Some(Broken::Here(error)),
@@ -109,7 +109,7 @@ async fn carry_all(
     Ok(Ended::Reset)
 }
 
-/// Where a flow broke.
+/// Side of a flow's failure.
 enum Broken {
     /// Our application's socket failed.
     Here(io::Error),
@@ -117,8 +117,8 @@ enum Broken {
     There,
 }
 
-/// Hands on what the application sends, to the end of its stream. Does not end when the flow is over: why it is, and what
-/// came before that, is for the other direction to find.
+/// Forwards the application's bytes, to the end of its stream. Does not end with the flow: the reason, and
+/// the bytes ahead of it, are for the other direction to find.
 async fn from_application(
     stream: &TcpStream,
     flow: &Flow,
@@ -126,9 +126,9 @@ async fn from_application(
     ahead_after: Duration,
 ) -> Result<(), Broken> {
     let mut ahead = Ahead::new(stream, flow, ahead_after);
-    // What was read before may have taken all the room.
+    // Earlier bytes may have taken all the room.
     ahead.wait().await;
-    // What comes in bulk is likely to go on at once, and a cut where the reading stopped is found in no store.
+    // A bulk transfer is likely to go on at once, and a cut at the end of a read matches no store.
     let mut more = false;
     loop {
         let ready = match more {
@@ -150,13 +150,13 @@ async fn from_application(
             Read::Nothing => {}
             Read::Broken(rest, error) => {
                 if !rest.is_empty() {
-                    // That there is no room is not waited for, nor whether anybody takes it: the reset is to be seen.
+                    // Neither room nor a receiver is waited for: the reset must be seen.
                     let _ = flow.send(rest, false);
                 }
                 return Err(Broken::Here(error));
             }
             Read::End(rest) => {
-                // With its last bytes, for which there need be no room.
+                // With its last bytes; they need no room.
                 if !rest.is_empty() && flow.send(rest, false).is_err() {
                     pending::<()>().await;
                 }
@@ -181,11 +181,11 @@ async fn hand_on(flow: &Flow, bytes: Bytes, more: bool, ahead: &mut Ahead<'_>) {
     }
 }
 
-/// Hands on what an application sent before it reset its connection and nobody has read yet, as long as there is room
-/// for it: without a gateway it would have been there before the reset.
+/// Forwards an application's bytes from ahead of its reset, as far as there is room: without a gateway they
+/// would arrive ahead of the reset.
 async fn hand_on_rest(stream: &TcpStream, flow: &Flow) {
     loop {
-        // Whatever is known of the socket's readiness.
+        // Independent of the socket's known readiness.
         let mut block = BytesMut::zeroed(BLOCK);
         let Ok(len @ 1..) = (&*SockRef::from(stream)).read(&mut block) else { return };
         block.truncate(len);
@@ -197,7 +197,7 @@ async fn hand_on_rest(stream: &TcpStream, flow: &Flow) {
     }
 }
 
-/// What a socket had.
+/// Result of a read from a socket.
 pub(crate) enum Read {
     /// Some bytes.
     Bytes(Bytes),
@@ -209,7 +209,7 @@ pub(crate) enum Read {
     Broken(Bytes, io::Error),
 }
 
-/// Takes what is there, up to so many bytes, without waiting for more.
+/// Takes available bytes, up to so many, without waiting for more.
 pub(crate) fn read_block(stream: &TcpStream, most: usize) -> Read {
     let mut block = BytesMut::with_capacity(most);
     let mut end = None;
@@ -254,25 +254,25 @@ async fn to_application(
     end.end_ours(stream).await.map_err(Broken::Here)?;
     // After the far end of stream only a reset can come; our application may go on sending for hours.
     tokio::select! {
-        // What has ended both ways is over too.
+        // A flow ended both ways is over too.
         biased;
         () = ended_here.notified() => Ok(()),
         _ = flow.received(0) => Err(Broken::There),
     }
 }
 
-/// What a flow has brought before it is carried, and is for the application.
+/// Bytes received for the application before the flow is carried.
 #[derive(Default)]
 pub(crate) struct Backlog {
     blocks: Pieces,
     /// Taken and not yet reported to the link.
     consumed: usize,
-    /// The first bytes of the blocks, which the link counts as taken.
+    /// Leading bytes of the blocks, counted by the link as taken.
     reported: usize,
 }
 
 impl Backlog {
-    /// Of the two pieces, in their order, `taken` is in the count of what was `consumed`, or was reported before.
+    /// Of the two pieces, in order, `taken` is part of `consumed`, or reported earlier.
     pub(super) fn new(taken: Bytes, rest: Bytes, consumed: usize) -> Self {
         let reported = taken.len();
         let mut blocks = Pieces::default();
@@ -281,16 +281,16 @@ impl Backlog {
     }
 }
 
-/// What is on its way to an application.
+/// Bytes on their way to an application.
 struct Outgoing<'a> {
     stream: &'a TcpStream,
     flow: &'a Flow,
-    /// Received and not yet written. While the application does not read, this fills up to the flow's credit, so
-    /// that a reset behind the bytes is seen at once.
+    /// Received and not yet written. While the application does not read, this fills up to the flow's credit:
+    /// a reset behind the bytes is seen at once.
     blocks: Pieces,
     /// Written and not yet reported to the link.
     consumed: usize,
-    /// The next bytes to be written, which were reported before.
+    /// The next bytes to be written, already reported.
     reported: usize,
     /// The far application ended its stream.
     finished: bool,
@@ -301,7 +301,7 @@ impl Outgoing<'_> {
         self.finished && self.blocks.is_empty()
     }
 
-    /// Writes what can be written, or waits for what comes first: more bytes, or room for them.
+    /// Writes if possible, or waits for more bytes or for room, the earlier of both.
     async fn step(&mut self) -> Result<(), Broken> {
         // Neither side of this need ever wait, and other flows share the thread.
         tokio::task::consume_budget().await;
@@ -327,7 +327,7 @@ impl Outgoing<'_> {
                 Ok(())
             }
             Received::Opened(Err(_)) | Received::Reset(_) => {
-                // What came before it is still to arrive before it does.
+                // Earlier bytes must arrive ahead of it.
                 let _ = timeout(REST_LIMIT, self.write_rest()).await;
                 Err(Broken::There)
             }
@@ -363,7 +363,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Writes everything to a socket that is only borrowed.
+/// Writes everything to a borrowed socket.
 pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.try_write(bytes) {
@@ -376,16 +376,16 @@ pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Resul
     Ok(())
 }
 
-/// The most plain bytes that one block of a codec stands for.
+/// Maximum plain length of a codec's block.
 pub(crate) const BLOCK: usize = 64 << 10;
 
 /// A reading of so much is likely to be followed by more.
 const BULK: usize = 16 << 10;
 
-/// How long the end of such a reading may wait for what follows it, where blocks are cut by content.
+/// How long the end of such a read may wait for its continuation, with blocks cut by content.
 const LINGER: Duration = Duration::from_millis(1);
 
-/// How long the rest of a connection that was reset waits for room: nobody may take anything at the far end.
+/// How long the rest of a reset connection waits for room: the far end may have no reader.
 pub(crate) const REST_LIMIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -400,7 +400,7 @@ mod tests {
     use crate::tunnel::lane;
     use crate::tunnel::lane::testing::{Other, SMALLER, peer, request};
 
-    /// A connection whose application has sent and then reset it, both of which the system has told.
+    /// A connection with sent bytes and a later reset, both known to the system.
     async fn broken(sent: &[u8]) -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_application_is_read_a_little_while_there_is_no_room_once_it_is_answered_and_only_so_much() {
+    async fn answered_application_is_read_ahead_within_a_limit() {
         let (peer, mut other) = (peer(), Other::new(2, SMALLER));
         let begun = other.begin(&peer).await;
         let (joined, _near) = other.join(begun).await.unwrap();
@@ -457,13 +457,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_arrives_without_what_was_read_before_it() {
+    async fn bytes_arrive_only_behind_earlier_ones() {
         let (peer, mut other) = (peer(), Other::new(2, SMALLER));
         let begun = other.begin(&peer).await;
         let (joined, mut near) = other.join(begun).await.unwrap();
         let running = tokio::spawn(lane::run(Arc::clone(&peer), joined));
         let mut input = BytesMut::new();
-        // Which of several things that are ready is looked at first is left to chance.
+        // The order of looks at ready events is random.
         for _ in 0..50 {
             let flow = peer.open(request()).unwrap();
             let id = flow.id();

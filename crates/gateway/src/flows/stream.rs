@@ -1,4 +1,4 @@
-//! A flow as a byte stream, for protocols that are spoken here rather than passed through.
+//! A flow as a byte stream, for protocols spoken here.
 
 use std::io;
 use std::pin::Pin;
@@ -37,7 +37,7 @@ enum End {
 }
 
 impl FlowStream {
-    /// Wraps a flow whose far connect succeeded.
+    /// Wraps a flow with an established far connection.
     pub(crate) fn new(flow: Flow, tasks: Arc<Tasks>) -> Self {
         Self { flow: Some(flow), tasks, rest: Bytes::new(), consumed: 0, end: None }
     }
@@ -87,7 +87,7 @@ impl AsyncWrite for FlowStream {
         let taken = buf.get(..buf.len().min(flow.read_size())).unwrap_or_default();
         match flow.send(Bytes::copy_from_slice(taken), false) {
             Ok(_) => Poll::Ready(Ok(taken.len())),
-            // Who reads is still to get what came before the reset, and then the reset.
+            // A reader still gets the bytes ahead of the reset, and then the reset.
             Err(_) if this.end.is_none() => Poll::Pending,
             Err(_) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
         }

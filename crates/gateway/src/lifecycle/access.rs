@@ -1,4 +1,4 @@
-//! Whether the user that a gateway becomes can use the files and folders that its configuration names.
+//! Access of a gateway's later user to its configured files.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -9,8 +9,8 @@ use rustix::process::geteuid;
 use super::privileges::Account;
 use crate::config::Config;
 
-/// Says what a gateway that root starts cannot use once it is its `user`. Nothing is said where that is uncertain: of
-/// others than root, who read what they can, and of folders with access lists.
+/// Lists everything a gateway started by root cannot use once it is its `user`. Uncertain cases are left out:
+/// users other than root, who read what they can, and directories with access lists.
 pub fn obstacles(config: &Config) -> Vec<String> {
     let account = config.gateway.user.as_ref().filter(|_| geteuid().is_root());
     let account = account.and_then(|user| Account::find(user).ok());
@@ -34,7 +34,7 @@ fn obstacles_of(config: &Config, account: &Account) -> Vec<String> {
     let store =
         store.filter(|(_, path)| config.gateway.state.as_ref().is_none_or(|state| !path.starts_with(state)));
     for (key, path) in state.chain(store) {
-        // One that is not there is made in the last that is.
+        // A missing file is created in its last existing ancestor.
         let there = path.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)));
         let Some((there, folder)) = there.filter(|(path, folder)| folder.is_dir() && !has_access_list(path))
         else {
@@ -77,7 +77,7 @@ mod tests {
     use crate::identity::Identity;
 
     #[test]
-    fn what_the_user_cannot_read_or_write_is_named_and_nothing_else() {
+    fn only_inaccessible_paths_of_the_user_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let key = dir.path().join("a.key");
         Identity::create(&key).unwrap();
@@ -85,7 +85,7 @@ mod tests {
         let text = "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\nlisten = \"127.0.0.1:1\"\nstate = \"state/a\"\n\
                     [cache]\nmemory = \"256 MiB\"\nstore_disk = \"64 MiB\"\n";
         let config = Config::parse(text, &dir.path().join("a.toml")).unwrap();
-        // Who runs this test may be root, who can do all of it.
+        // This test may run as root, with access to everything.
         let of = |uid, gid| obstacles_of(&config, &Account { name: "them".to_owned(), uid, gid });
         let mode = |mode| fs::set_permissions(dir.path(), PermissionsExt::from_mode(mode)).unwrap();
         let (them, theirs) = (own.uid() + 1, own.gid() + 1);

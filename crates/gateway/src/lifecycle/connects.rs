@@ -1,4 +1,4 @@
-//! Connects that this machine cannot make: it has no local port left for them, or no file.
+//! Failed connects for lack of local ports or files.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::limits::Shortage;
 use crate::sockets::chosen_ports;
 
-/// The connects of a gateway that failed so, told once a minute; those without a port are counted.
+/// A gateway's connects failed so, logged once a minute; those without a port are counted.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectShortage {
     without_port: AtomicU64,
@@ -37,15 +37,16 @@ impl ConnectShortage {
     }
 }
 
-/// Says whether a connect found no port; the kernel says the same where it has no address to connect from.
+/// Whether a connect found no port; the kernel gives the same error for a missing local address.
 fn lacks_port(address: SocketAddr, error: &io::Error) -> bool {
     let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     Errno::from_io_error(error) == Some(Errno::ADDRNOTAVAIL)
-        // Of UDP, whose ports are others; nothing is sent.
+        // UDP has ports of its own; nothing is sent.
         && UdpSocket::bind(SocketAddr::new(any, 0)).and_then(|socket| socket.connect(address)).is_ok()
 }
 
-/// Says whether a limit of this process or machine kept a connect from being made; what has no number is our own reserve.
+/// Whether a limit of this process or machine prevented a connect; an error without a number is our own
+/// reserve.
 fn is_limit(error: &io::Error) -> bool {
     let limits = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     match Errno::from_io_error(error) {
@@ -58,7 +59,7 @@ fn chosen_range() -> Option<(u16, u16)> {
     chosen_ports().map(|ports| (*ports.start(), *ports.end()))
 }
 
-/// Says what is to be done where ports of this range are not enough.
+/// Advice for a port range too small.
 fn advice(range: Option<(u16, u16)>) -> String {
     let range = range.map_or_else(String::new, |(first, last)| format!(", which is {first} to {last}"));
     format!(
@@ -80,7 +81,7 @@ mod tests {
     use crate::lifecycle::limits::reserve_reached;
 
     #[test]
-    fn connects_without_a_port_are_counted_and_those_without_an_address_are_not() {
+    fn only_connects_without_a_port_are_counted() {
         isolated(|| {
             let Some(network) = Network::builder().line(Line::Plain).build_or_skip() else { return };
             let host = network.host("server");
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_names_the_range_and_what_widens_it() {
+    fn advice_names_the_range_and_its_setting() {
         let told = advice(Some((32768, 60999)));
         for word in ["ip_local_port_range`, which is 32768 to 60999", "tcp_tw_reuse", "source = \"client\""] {
             assert!(told.contains(word), "{told}");

@@ -1,4 +1,4 @@
-//! Limits of the system that a gateway meets: raised where it may, told where it may not.
+//! System limits of a gateway: raised if possible, else reported.
 
 use std::fmt::Display;
 use std::fs;
@@ -13,15 +13,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::config::units::Size;
 use crate::tunnel::seldom::Seldom;
 
-/// Has files that reach the limit of sizes (`ulimit -f`, LimitFSIZE=) fail to be written, which would end the process.
+/// Turns the file-size limit (`ulimit -f`, LimitFSIZE=) into a write error, where it would end the process.
 pub fn outlive_file_size_limit() {
     oncewire_sys::signals::ignore_file_size_signal();
 }
 
-/// Says whether the limits of this process leave room for so much `memory`.
+/// Whether the limits of this process leave room for so much `memory`.
 ///
 /// # Errors
-/// If they do not: what allocates then would end the process. With the numbers and what is to be done.
+/// If they do not: a failed allocation would end the process. With the numbers and a remedy.
 pub fn room_for(memory: u64) -> Result<(), String> {
     let limits = [(Resource::As, "ulimit -v", "LimitAS"), (Resource::Data, "ulimit -d", "LimitDATA")];
     let needed = needed_for(memory, mapped(), thread::available_parallelism().map_or(1, usize::from));
@@ -59,7 +59,7 @@ fn mapped() -> u64 {
     kib.unwrap_or_default().saturating_mul(1024)
 }
 
-/// Raises the limit of open files to what this process may have, and returns what is still small, as lines for the
+/// Raises the limit of open files to this process's maximum, and returns limits still small, as lines for the
 /// operator.
 pub fn raise_and_report() -> Vec<String> {
     raise_open_files();
@@ -67,7 +67,7 @@ pub fn raise_and_report() -> Vec<String> {
     too_small(getrlimit(Resource::Nofile).current, &buffers)
 }
 
-/// Raises the limit of open files to what this process may have; each flow is one, and each lane two.
+/// Raises the limit of open files to this process's maximum; each flow is one, and each lane two.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -76,21 +76,21 @@ pub(crate) fn raise_open_files() {
     }
 }
 
-/// Says whether files are left for the admin interface, logs and the store beside this socket, one of an application or
-/// a peer. The system gives out the lowest number that is free, so it is high only where nearly all are taken.
+/// Whether this socket, of an application or a peer, leaves files for the admin interface, logs and the
+/// store. The system assigns the lowest free number, so a high one means that nearly all are taken.
 pub(crate) fn leaves_reserve(socket: &impl AsRawFd) -> bool {
     let is_low = |limit: u64| u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number + RESERVE < limit);
     getrlimit(Resource::Nofile).current.is_none_or(is_low)
 }
 
-/// What is told of a socket that does not leave the reserve.
+/// The error of a socket beyond the reserve.
 pub(crate) fn reserve_reached() -> io::Error {
     let why =
         format!("the last {RESERVE} files that may be open are kept for the admin interface, logs and store");
     io::Error::other(format!("{why}; {RAISE}"))
 }
 
-/// Tells that connections cannot be taken in: one line a minute at most for all of them.
+/// Reports failed accepts: one line a minute at most for all of them.
 #[derive(Debug)]
 pub(crate) struct Shortage(Seldom);
 
@@ -101,7 +101,7 @@ impl Default for Shortage {
 }
 
 impl Shortage {
-    /// Tells what happens where (`no connection is accepted`), why, and what is to be done about it.
+    /// Reports a failure (`no connection is accepted`) with place, reason and remedy.
     pub(crate) fn tell(&self, place: impl Display, what: &str, error: &io::Error) {
         if let Some(held_back) = self.0.due() {
             tracing::warn!(%place, held_back, "{what}: {}", with_advice(error));
@@ -109,7 +109,7 @@ impl Shortage {
     }
 }
 
-/// Adds what is to be done about an error, where that is a limit of this process or machine.
+/// Adds the remedy for an error caused by a limit of this process or machine.
 pub(crate) fn with_advice(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => format!("{error}; {RAISE}"),
@@ -156,14 +156,14 @@ const MIB: u64 = 1 << 20;
 
 const RAISE: &str = "raise the limit of open files with `ulimit -Hn` or LimitNOFILE= of the service";
 
-/// Files that connections leave: requests of the admin interface, two for each file that is replaced, names being
-/// looked up, and what a reload reads and binds.
+/// Files not given to connections: requests of the admin interface, two for each replaced file, name
+/// look-ups, and files and sockets of a reload.
 const RESERVE: u64 = 16;
 
 /// Enough for all connections of one interception and the flows' far sides.
 const FILES: u64 = 32 << 10;
 
-/// What 100 Mbit/s and 300 ms have under way, and Linux's own least default for sending.
+/// Bandwidth-delay product of 100 Mbit/s and 300 ms, and Linux's own least default for sending.
 const BUFFER: u64 = 4 << 20;
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_enough_is_not_mentioned() {
+    fn sufficient_limits_are_not_mentioned() {
         assert_eq!(too_small(Some(FILES), &[("a", Some(BUFFER)), ("b", None)]), Vec::<String>::new());
         assert_eq!(too_small(None, &[]), Vec::<String>::new());
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_is_named_with_a_way_out() {
+    fn small_limits_are_named_with_a_remedy() {
         let lines = too_small(Some(1024), &[("net.ipv4.tcp_wmem", Some(212_992))]);
         assert!(lines[0].contains("1024 files") && lines[0].contains("LimitNOFILE"), "{lines:?}");
         assert!(lines[1].contains("net.ipv4.tcp_wmem") && lines[1].contains("208 KiB"), "{lines:?}");

@@ -1,8 +1,8 @@
-//! Log lines on their way to standard error, which a thread of their own writes.
+//! Log lines on their way to standard error, written by a thread of their own.
 //!
-//! The reader of a log may hang: a stuck journald, a container's log driver, a terminal that is held. A thread that
-//! logs must not hang with it, so it only queues a line. A full queue drops and counts lines; the log says so in their
-//! place once it moves again.
+//! The reader of a log may hang: a stuck journald, a container's log driver, a paused terminal. A logging
+//! thread must not hang with it, so it only queues a line. A full queue drops and counts lines; the log says
+//! so in their place once it moves again.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,16 +28,16 @@ struct Shared {
     /// Everything is written.
     written: Condvar,
     dropped: AtomicU64,
-    /// What the thread starts with; taken by it.
+    /// The thread's initial state; taken by it.
     writer: Mutex<Option<Writer>>,
 }
 
-/// What waits to be written.
+/// Queued items.
 #[derive(Default)]
 struct Queue {
     items: VecDeque<Item>,
     bytes: usize,
-    /// Lines are dropped until half of the room is free, so that a slow reader sees few gaps.
+    /// Lines are dropped until half of the room is free: a slow reader then sees few gaps.
     is_full: bool,
     is_writing: bool,
     /// A flush waited in vain, and nothing has been written since.
@@ -53,9 +53,9 @@ enum Item {
 /// The end of the queue at the log.
 struct Writer {
     log: Box<dyn Write + Send>,
-    /// Logs that so many lines are lacking.
+    /// Logs the number of lost lines.
     tell: Box<dyn Fn(u64) + Send>,
-    /// Lines that are lacking and not yet told of.
+    /// Lost lines, not yet reported.
     lost: u64,
 }
 
@@ -90,7 +90,7 @@ impl LogLines {
         OF_PROCESS.get_or_init(|| Self::new(StandardError, tell)).clone()
     }
 
-    /// Returns a queue before `log`; `tell` logs that so many lines are lacking.
+    /// Returns a queue before `log`; `tell` logs the number of lost lines.
     pub fn new(log: impl Write + Send + 'static, tell: impl Fn(u64) + Send + 'static) -> Self {
         let writer = Writer { log: Box::new(log), tell: Box::new(tell), lost: 0 };
         Self(Arc::new(Shared {
@@ -102,10 +102,7 @@ impl LogLines {
         }))
     }
 
-    /// Starts the thread that writes; lines are queued until then. It has the privileges that its caller has now.
-    ///
-    /// # Errors
-    /// If the system gives no thread; [`Self::flush`] tries again.
+    /// Starts the writing thread; lines are queued until then. It has its caller's present privileges.
     pub fn start(&self) -> io::Result<()> {
         let shared = Arc::clone(&self.0);
         if self.0.writer.lock().is_none() {
@@ -123,7 +120,7 @@ impl LogLines {
         Ok(())
     }
 
-    /// Queues a line, which ends with its line feed. It never waits for the log.
+    /// Queues a line, ended by a line feed. It never waits for the log.
     pub fn push(&self, line: &[u8]) {
         self.0.push(line);
     }
@@ -133,7 +130,7 @@ impl LogLines {
         self.0.dropped.load(Relaxed)
     }
 
-    /// Waits until everything is written, at most for `limit`, and not at all where the last flush waited in vain and
+    /// Waits until everything is written, at most for `limit`, and not at all if the last flush timed out and
     /// nothing has moved since. Returns whether everything is written.
     pub fn flush(&self, limit: Duration) -> bool {
         if self.start().is_err() {
@@ -150,13 +147,14 @@ impl LogLines {
         true
     }
 
-    /// Waits as [`Self::flush`] does, also where that waited in vain: nothing is written later.
+    /// Waits as [`Self::flush`] does, even after a timeout: nothing is written later.
     pub fn finish(&self, limit: Duration) {
         self.0.queue.lock().is_stuck = false;
         self.flush(limit);
     }
 
-    /// Writes everything where no thread can be had, and waits for the log: the process is about to end.
+    /// Writes everything on the calling thread if no other can be had, and waits for the log: the process is
+    /// about to end.
     fn write_here(&self) -> bool {
         let Some(mut writer) = self.0.writer.lock().take() else { return false };
         while !self.0.queue.lock().items.is_empty() {
@@ -232,7 +230,7 @@ impl Queue {
 }
 
 impl Writer {
-    /// Writes one item, and first that lines are lacking before it. Returns whether another line is lost.
+    /// Writes one item, behind a notice of lost lines. Returns whether another line is lost.
     fn write(&mut self, item: &Item) -> bool {
         if let Item::Gap(lines) = item {
             self.lost += lines;
@@ -246,7 +244,7 @@ impl Writer {
         is_lost
     }
 
-    /// Logs that lines are lacking, past the queue; returns whether that was written.
+    /// Logs the number of lost lines, past the queue; returns whether that was written.
     fn tell_lost(&mut self) -> bool {
         OWN.set(Some(Vec::new()));
         (self.tell)(self.lost);
@@ -260,7 +258,7 @@ impl Writer {
     }
 }
 
-/// Standard error without the lock of the standard library, which a thread that hangs in a write may hold.
+/// Standard error without the standard library's lock: a thread hanging in a write may hold it.
 struct StandardError;
 
 impl Write for StandardError {
@@ -268,7 +266,7 @@ impl Write for StandardError {
         let stderr = io::stderr();
         loop {
             match rustix::io::write(&stderr, bytes) {
-                // The descriptor is shared with others, one of which may have set it so.
+                // The descriptor is shared, and another process may have made it non-blocking.
                 Err(Errno::AGAIN) => {
                     poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None)?;
                 }
@@ -283,16 +281,16 @@ impl Write for StandardError {
 }
 
 thread_local! {
-    /// What the thread that writes logs itself.
+    /// Log lines of the writing thread itself.
     static OWN: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
 static OF_PROCESS: OnceLock<LogLines> = OnceLock::new();
 
-/// The most bytes that wait: some ten thousand lines.
+/// Capacity in bytes: some ten thousand lines.
 const MOST_BYTES: usize = 1 << 20;
 
-/// What a line takes beside its text.
+/// Overhead of a line.
 const LINE_COST: usize = 64;
 
 #[cfg(test)]
@@ -304,7 +302,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// A log whose reader takes each line only when it is let.
+    /// A log with a reader taking each line only on permission.
     struct Reader {
         lets: Receiver<io::Result<()>>,
         lines: Sender<String>,
@@ -312,7 +310,7 @@ mod tests {
 
     impl Write for Reader {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            // A test that ended lets everything pass.
+            // An ended test lets everything pass.
             self.lets.recv().unwrap_or(Ok(()))?;
             let _ = self.lines.send(String::from_utf8(line.to_vec()).unwrap());
             Ok(line.len())
@@ -392,7 +390,7 @@ mod tests {
             pushed += 1;
         };
         (0..MOST_BYTES / 1024).for_each(|_| push());
-        // Four lines come for each that is read.
+        // Four lines come for each line read.
         let mut seen = Vec::new();
         for _ in 0..4_000 {
             (0..4).for_each(|_| push());
@@ -407,7 +405,7 @@ mod tests {
     fn failed_write_is_counted_and_told_later() {
         let Bench { lines, lets, written } = bench();
         lines.start().unwrap();
-        // The second failure is that of the notice, instead of which the line is lost.
+        // The second failure is that of the notice in place of the lost line.
         for _ in 0..2 {
             lets.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
         }

@@ -1,5 +1,6 @@
-//! What a daemon owes the system that it runs on: it says when it is ready, is ended when it hangs, and gives up the
-//! privileges that it does not need. The decisions stand in `docs/internals/lifecycle.md`.
+//! A daemon's duties to its system: readiness, watchdog, privileges.
+//!
+//! The decisions stand in `docs/internals/lifecycle.md`.
 
 pub mod access;
 pub(crate) mod connects;

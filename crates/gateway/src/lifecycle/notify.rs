@@ -1,4 +1,6 @@
-//! What the service manager is told, by the protocol of sd_notify(3): one datagram for each change.
+//! Notices to the service manager, by the protocol of sd_notify(3).
+//!
+//! One datagram for each change.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt as _;
@@ -8,26 +10,26 @@ use std::time::Duration;
 
 use crate::daemon::STOP_LIMIT;
 
-/// Tells the service manager how the daemon is; without one it does nothing.
+/// Reports the daemon's state to the service manager; without one it does nothing.
 ///
-/// What cannot be sent is dropped: a manager that does not listen is no reason to stop.
+/// Failed sends are dropped: a deaf manager is no reason to stop.
 #[derive(Debug, Default)]
 pub struct Notifier(Option<(UnixDatagram, SocketAddr)>);
 
 impl Notifier {
-    /// Tells the manager that started this process, if one did and asked to be told (`NOTIFY_SOCKET`).
+    /// Reports to the manager of this process, if there is one with `NOTIFY_SOCKET`.
     pub fn from_environment() -> Self {
         std::env::var_os("NOTIFY_SOCKET").map(|name| Self::to(&name)).unwrap_or_default()
     }
 
-    /// Tells whoever listens at a socket: a path, or a name that begins with `@` in the abstract namespace.
+    /// Reports to a socket: a path, or a name beginning with `@` in the abstract namespace.
     pub fn to(name: &OsStr) -> Self {
         let address = match name.as_bytes().strip_prefix(b"@") {
             Some(name) => SocketAddr::from_abstract_name(name),
             None => SocketAddr::from_pathname(name),
         };
         let socket = UnixDatagram::unbound().and_then(|socket| {
-            // A manager that does not read must not hold up what it is told about.
+            // A manager not reading must not hold up the gateway.
             socket.set_nonblocking(true)?;
             Ok(socket)
         });
@@ -39,14 +41,14 @@ impl Notifier {
         self.send("READY=1\nSTATUS=running");
     }
 
-    /// A reload begins; [`Notifier::ready`] ends it, also where the old configuration stays.
+    /// A reload begins; [`Notifier::ready`] ends it, even if the old configuration stays.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
     }
 
-    /// The gateway stops, for which its flows have this long.
+    /// The gateway stops, with this time for its flows.
     pub fn stopping(&self, limit: Duration) {
         let micros = (limit + STOPPING).as_micros();
         self.send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={micros}\nSTATUS=stopping; flows may finish"));
@@ -64,7 +66,7 @@ impl Notifier {
     }
 }
 
-/// What a stop takes beyond the time of flows, on a machine that is busy too.
+/// Time of a stop beyond the flows' time, on a busy machine too.
 const STOPPING: Duration = STOP_LIMIT.saturating_add(Duration::from_secs(2));
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Gives up the privileges that a gateway does not need.
+//! Release of privileges a gateway does not need.
 //!
-//! The kernel keeps user, groups and capabilities for each thread, so this happens before there is a second one; the
-//! runtime's threads inherit what is left.
+//! The kernel keeps user, groups and capabilities for each thread, so this happens before there is a second
+//! one; the runtime's threads inherit the rest.
 
 use std::fs;
 use std::io;
@@ -39,21 +39,21 @@ pub enum PrivilegeError {
     /// The kernel refused.
     #[error("cannot {what}: {source}")]
     Refused {
-        /// What it refused.
+        /// The refused operation.
         what: &'static str,
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Says what keeps a gateway from starting as its user on this machine, if it has one and that is not there.
+/// Returns the obstacle to starting as its user on this machine: a missing user.
 pub fn obstacle(config: &Config) -> Option<String> {
     let error = Account::find(config.gateway.user.as_ref()?).err()?;
     Some(format!("it does not start on this machine: {error}"))
 }
 
-/// Returns what a configuration needs of the kernel's capabilities: one for ports below 1024, and one for interception
-/// that clients know nothing of, and for lanes whose rate takes larger buffers than the kernel gives by itself.
+/// Returns the capabilities needed by a configuration: one for ports below 1024, and one for transparent
+/// interception, and for lanes with a rate beyond the kernel's default buffers.
 pub fn needed(config: &Config) -> CapabilitySet {
     let gateway = &config.gateway;
     let listens = gateway.listen.iter().chain(gateway.admin.iter().map(|admin| &admin.listen));
@@ -67,11 +67,10 @@ pub fn needed(config: &Config) -> CapabilitySet {
     needed
 }
 
-/// Becomes `user` if one is named, and gives up every capability but those that are needed; returns whether this
+/// Becomes `user` if one is named, and drops all capabilities but the needed ones; returns whether this
 /// process was root and stays it.
 ///
-/// Root without `user` keeps all: it may be there for reasons that this cannot know. Call it while the process has
-/// one thread.
+/// Root without `user` keeps all, perhaps for reasons unknown here. Call it while the process has one thread.
 ///
 /// # Errors
 /// If there is no such user, or the kernel refuses; the process must end then, since it may be half of each.
@@ -93,9 +92,9 @@ pub fn give_up(user: Option<&str>, needed: CapabilitySet) -> Result<bool, Privil
     Ok(false)
 }
 
-/// Keeps keys and the content of flows out of core dumps, and this process from being traced by others of its user;
-/// to be called once privileges are given up, which takes it back. `ONCEWIRE_DUMPABLE=1` in the environment leaves both
-/// possible; returns whether it does.
+/// Keeps keys and the content of flows out of core dumps, and this process from being traced by others of its
+/// user. Call it after the release of privileges: that reverts it. `ONCEWIRE_DUMPABLE=1` in the environment
+/// leaves both possible; returns whether it does.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -127,7 +126,7 @@ impl Account {
 
 fn become_user(account: &Account, needed: CapabilitySet) -> Result<(), PrivilegeError> {
     let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
-    // First, since this is itself a privilege: what no program that is started later can get back.
+    // First, since this needs a privilege itself: programs started later can never regain these.
     for unneeded in CapabilitySet::all().difference(needed).iter() {
         // The kernel may be older than the list.
         let _ = remove_capability_from_bounding_set(unneeded);
@@ -139,7 +138,7 @@ fn become_user(account: &Account, needed: CapabilitySet) -> Result<(), Privilege
     refused("forget to keep capabilities", set_keep_capabilities(false))
 }
 
-/// Keeps these capabilities, and hands them to programs that are started, as far as this process has them.
+/// Keeps these capabilities, if this process has them, and hands them to child programs.
 fn keep_only(needed: CapabilitySet) -> Result<(), PrivilegeError> {
     let had = refused("read capabilities", capabilities(None))?;
     let kept = needed & had.permitted;
@@ -156,7 +155,7 @@ fn refused<T>(what: &'static str, result: rustix::io::Result<T>) -> Result<T, Pr
     result.map_err(|source| PrivilegeError::Refused { what, source: source.into() })
 }
 
-/// For who looks for faults.
+/// For debugging.
 const DUMPABLE: &str = "ONCEWIRE_DUMPABLE";
 
 const PASSWD: &str = "/etc/passwd";

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 /// Starts a thread.
 ///
 /// # Errors
-/// If the system gives none, with what is to be done about it.
+/// If the system gives none, with a remedy.
 pub fn start<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -21,23 +21,23 @@ pub fn start<T: Send + 'static>(
     started.map_err(|error| with_advice(name, &error))
 }
 
-/// Runs work that may wait on a thread of its own. Dropped, it leaves the work to itself.
+/// Runs blocking work on a thread of its own. Dropped, it leaves the work to itself.
 ///
-/// The runtime's own threads for such work panic where the system gives none.
+/// The runtime's own blocking pool panics if the system gives no thread.
 ///
 /// # Errors
-/// If the system gives no thread, with what is to be done about it, or if the work panicked.
+/// If the system gives no thread, with a remedy, or if the work panicked.
 pub async fn run<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     let (done, result) = oneshot::channel();
-    // The result is dropped where nobody waits any more.
+    // Without a waiter the result is dropped.
     start(name, move || drop(done.send(work())))?;
     result.await.map_err(|_| io::Error::other(format!("the thread {name} could not do its work")))
 }
 
-/// Says whether a gateway of this machine has the threads that it needs.
+/// Whether this machine gives a gateway all its threads.
 ///
 /// # Errors
-/// If the system gives fewer, with their number and what is to be done about it.
+/// If the system gives fewer, with their number and a remedy.
 pub fn probe() -> io::Result<()> {
     let needed = thread::available_parallelism().map_or(1, usize::from) + BESIDE_WORKERS;
     probe_for(needed)
@@ -46,7 +46,7 @@ pub fn probe() -> io::Result<()> {
 fn probe_for(needed: usize) -> io::Result<()> {
     let gate = RwLock::new(());
     thread::scope(|scope| {
-        // Held, so that all of them are there at once.
+        // Held to have all of them alive at once.
         let _closed = gate.write();
         for started in 0..needed {
             let probe = thread::Builder::new().spawn_scoped(scope, || drop(gate.read()));
@@ -60,7 +60,7 @@ fn probe_for(needed: usize) -> io::Result<()> {
     })
 }
 
-/// Adds what is to be done where there is no thread.
+/// Adds the remedy for a missing thread.
 fn with_advice(name: &str, error: &io::Error) -> io::Error {
     let advice = match Errno::from_io_error(error) {
         Some(Errno::AGAIN) => format!("; {RAISE}"),
@@ -70,7 +70,7 @@ fn with_advice(name: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("no thread can be started ({name}): {error}{advice}"))
 }
 
-/// Describes each thread in a line: name, state, processor time so far, and where in the kernel it waits.
+/// Describes each thread in a line: name, state, CPU time so far, and its place in the kernel.
 pub(super) fn describe() -> Vec<String> {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     threads.flatten().take(MOST_THREADS).filter_map(|thread| line(&thread.path())).collect()
@@ -82,7 +82,7 @@ fn line(thread: &Path) -> Option<String> {
     describe_one(&stat, place.trim())
 }
 
-/// Reads proc_pid_stat(5): `number (name) state ...`, where the name may hold anything.
+/// Reads proc_pid_stat(5): `number (name) state ...`, with any characters in the name.
 fn describe_one(stat: &str, place: &str) -> Option<String> {
     let (number, rest) = stat.split_once(" (")?;
     let (name, fields) = rest.rsplit_once(") ")?;
@@ -103,16 +103,16 @@ fn describe_one(stat: &str, place: &str) -> Option<String> {
     Some(format!("thread {number} {name:?} {state}{place}, after {} ms of processor time", ticks * TICK_MS))
 }
 
-/// What a gateway has beside a worker for each processor: log, watchdog, logs on disk, names, rules.
+/// Threads beside one worker per CPU: log, watchdog, logs on disk, names, rules.
 const BESIDE_WORKERS: usize = 8;
 
-/// What limits threads, from the nearest to the farthest.
+/// Limits of threads, from the nearest to the farthest.
 const RAISE: &str = "raise TasksMax= of the service, `ulimit -u`, or the limit of processes of the container";
 
 /// Fields between the state and the user's time.
 const USER_TICKS: usize = 10;
 
-/// What /proc counts in on every Linux.
+/// Unit of /proc on every Linux.
 const TICK_MS: u64 = 10;
 
 /// More threads than a gateway has, but for a machine with very many processors.

@@ -1,7 +1,8 @@
-//! Ends a process that hangs, so that the kernel takes back what it holds and traffic flows as without it.
+//! Watchdog: abort of a hanging process.
 //!
-//! A task on the runtime does what shows that the gateway works, again and again, and counts; a thread outside of the
-//! runtime looks at the count. When it stands still for too long, the thread aborts the process.
+//! The kernel then takes back its resources, and traffic flows as without it. A task on the runtime
+//! repeatedly checks the gateway's work, and counts; a thread outside of the runtime looks at the count. When
+//! it stands still for too long, the thread aborts the process.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ struct Shared {
     beats: AtomicU64,
     hung: AtomicBool,
     ended: AtomicBool,
-    /// The step of the pulse that has not come back; empty between pulses.
+    /// The pulse's step in progress; empty between pulses.
     step: Mutex<String>,
 }
 
@@ -37,9 +38,9 @@ impl Shared {
 }
 
 impl Watchdog {
-    /// Has `pulse` called on the runtime of the caller, which must come back only if the gateway works, and names each
-    /// of its steps first; tells the service manager each time. Without progress for `limit` the process is aborted;
-    /// none leaves that to the manager.
+    /// Has `pulse` called repeatedly on the caller's runtime. A pulse must return only if the gateway works,
+    /// and names each of its steps first; each return is reported to the service manager. Without progress
+    /// for `limit` the process is aborted; none leaves that to the manager.
     pub fn start(
         pulse: impl Fn(&dyn Fn(&str)) + Send + 'static,
         limit: Option<Duration>,
@@ -72,7 +73,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Starts the thread that watches, and the one that it lets speak: what hangs may hold the log.
+/// Starts the watching thread, and its speaker: a hang may hold the log.
 fn spawn_watch(shared: &Arc<Shared>, limit: Duration) -> io::Result<()> {
     let (watched, told) = (Arc::clone(shared), Arc::clone(shared));
     let speaker = threads::start("oncewire-last", move || speak(&told, limit))?;
@@ -80,7 +81,7 @@ fn spawn_watch(shared: &Arc<Shared>, limit: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Says the last lines, if they are to be said: a process that gives no core leaves this of what it hung in.
+/// Logs the last lines on request: without a core dump they are the only trace of the hang.
 fn speak(shared: &Shared, limit: Duration) {
     while !shared.hung.load(Relaxed) {
         if shared.ended.load(Relaxed) {
@@ -99,7 +100,7 @@ fn speak(shared: &Shared, limit: Duration) {
     log_lines::finish(LAST_LINE);
 }
 
-/// Looks until the watchdog is dropped. It allocates nothing: what hangs may hold the allocator too.
+/// Looks until the watchdog is dropped. It allocates nothing: a hang may hold the allocator too.
 fn watch(shared: &Shared, limit: Duration, speaker: &Thread) {
     let start = Instant::now();
     let mut silence = Silence::new(limit);
@@ -115,7 +116,7 @@ fn watch(shared: &Shared, limit: Duration, speaker: &Thread) {
     speaker.unpark();
 }
 
-/// How long nothing was done, in time that this process could have done something in.
+/// Duration of a standstill, in time available to this process.
 #[derive(Debug)]
 struct Silence {
     limit: Duration,
@@ -131,7 +132,7 @@ impl Silence {
 
     /// Takes the count at a time, and says whether it has stood still for the limit.
     fn look(&mut self, now: Duration, beats: u64) -> bool {
-        // A process that was stopped or starved finds itself late here too, and is not hung for that.
+        // A stopped or starved process finds itself late here too, and is not hung for that.
         let passed = now.saturating_sub(self.looked).min(2 * LOOK);
         self.looked = now;
         if beats != self.beats {
@@ -144,10 +145,10 @@ impl Silence {
     }
 }
 
-/// How often the gateway shows that it works; a service manager's limit is to be a few times as long.
+/// Interval of pulses; a service manager's limit is to be a few times as long.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// How often that is looked at.
+/// Interval of the watching thread's looks.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// How long the last lines may take.
@@ -165,19 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_stands_still_for_the_limit_is_a_hang() {
+    fn count_standing_still_for_the_limit_is_a_hang() {
         let mut silence = Silence::new(LIMIT);
         assert!(!silence.look(LOOK, 1));
         assert_eq!(stall(&mut silence, LOOK, 1), Some(LIMIT));
     }
 
     #[test]
-    fn one_that_never_began_is_a_hang_too() {
+    fn missing_first_count_is_a_hang() {
         assert_eq!(stall(&mut Silence::new(LIMIT), Duration::ZERO, 0), Some(LIMIT));
     }
 
     #[test]
-    fn a_count_that_moves_is_none_however_long_it_goes_on() {
+    fn moving_count_is_never_a_hang() {
         let mut silence = Silence::new(LIMIT);
         for step in 1..10_000_u32 {
             assert!(!silence.look(step * LOOK, u64::from(step / 7)), "{step}");
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_stopped_for_an_hour_is_not_hung_when_it_goes_on() {
+    fn process_stopped_for_an_hour_is_not_hung() {
         let mut silence = Silence::new(LIMIT);
         let hour = Duration::from_secs(3600);
         assert!(!silence.look(LOOK, 1));

@@ -1,7 +1,7 @@
-//! Gateways of the same trust groups: what they ask of each other's chunk stores, and tell of their own.
+//! Gateways of the same trust groups: chunk requests and announcements.
 //!
-//! One task has the say ([`task`]); links and the store hand it what concerns it, and wait for nothing. What cannot be
-//! handed over counts as lost, which costs time only. `docs/internals/neighbours.md` says who is what to whom.
+//! One task decides ([`task`]); links and the store hand it their events, and wait for nothing. An event
+//! without room counts as lost, at the cost of time only. `docs/internals/neighbours.md` describes the roles.
 
 mod pending;
 mod task;
@@ -29,19 +29,19 @@ use self::pending::Pending;
 pub(crate) use self::pending::PendingShare;
 pub(crate) use task::Task;
 
-/// What is configured of a peer that is in a group.
+/// Configuration of a peer in a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    /// The group's name here, which a reload may change.
+    /// The group's name here; a reload may change it.
     pub(crate) group: Arc<RwLock<String>>,
     pub(crate) key: NameKey,
-    /// What both ends prove with that they hold the group's key.
+    /// Key of both ends' proofs of membership.
     pub(crate) proofs: ProofKey,
-    /// The peer, as neighbours name each other: by the key that it speaks with, of those that it may.
+    /// The peer's name among neighbours: the key in use, of its permitted ones.
     pub(crate) id: Arc<RwLock<MemberId>>,
-    /// Where it stands, if that is said.
+    /// Its site, if configured.
     pub(crate) site: Option<String>,
-    /// Whether that is where this gateway stands.
+    /// Whether it is this gateway's site.
     pub(crate) is_near: bool,
     pub(crate) neighbours: Neighbours,
 }
@@ -52,50 +52,50 @@ impl Member {
         *self.id.read()
     }
 
-    /// Names it by the key that it speaks with, as its other neighbours do.
+    /// Names it by its key in use, as its other neighbours do.
     pub(crate) fn speaks_with(&self, key: &PublicKey) {
         *self.id.write() = MemberId::of_key(key.as_bytes());
     }
 }
 
-/// Where links and the store tell what concerns groups.
+/// Handle of links and the store for group events.
 #[derive(Clone, Debug)]
 pub(crate) struct Neighbours {
     told: mpsc::Sender<Told>,
-    /// Apart from the rest since these hold content that nobody waits for.
+    /// Apart from the rest: it holds content without a waiter.
     news: mpsc::Sender<News>,
     /// Has the task look at all links, and report.
     links: Arc<Notify>,
-    /// Has it look at what is waited for, and report.
+    /// Has the task check its waiters, and report.
     look: Arc<Notify>,
     shared: Arc<Shared>,
 }
 
-/// What others than the task look at.
+/// State shared beyond the task.
 #[derive(Debug, Default)]
 struct Shared {
     open: RwLock<Open>,
     reports: RwLock<Vec<GroupReport>>,
-    /// Bytes of news that wait, and of what peers said.
+    /// Bytes of queued news, and of peers' frames.
     waiting_bytes: AtomicUsize,
     said_bytes: AtomicUsize,
-    /// Chunks that came to the store, and those of them that the task was not told of, by the bytes of their key.
+    /// New chunks in the store, and the part not reported to the task, by the bytes of their key.
     came: Mutex<BTreeMap<[u8; 32], (u64, u64)>>,
     pending: Arc<Pending>,
-    /// What members said beyond what they are listened to for, by the bytes of their key.
+    /// Members' frames beyond their rate limit, by the bytes of their key.
     unheard: Mutex<BTreeMap<[u8; 32], Unheard>>,
 }
 
-/// What members said beyond what they are listened to for.
+/// Members' frames beyond their rate limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unheard {
-    /// Chunks of which they told.
+    /// Chunks announced by them.
     tags: u64,
     /// Frames of all other kinds.
     frames: u64,
 }
 
-/// The groups in which somebody is there.
+/// Groups with present members.
 #[derive(Debug, Default, PartialEq)]
 struct Open {
     /// With a neighbour to ask.
@@ -104,34 +104,34 @@ struct Open {
     told: Vec<NameKey>,
 }
 
-/// What the task is told.
+/// Event for the task.
 enum Told {
     /// A peer of a group speaks.
     Said(Arc<Peer>, GroupFrame),
-    /// A peer of a group has these chunks, which were sent from here.
+    /// A peer of a group has these chunks, sent from here.
     Stored(Arc<Peer>, Vec<PackedTag>),
     /// A chunk is to be read.
     Read(Wanted),
-    /// Neighbours are to say what they have.
+    /// Neighbours are asked about their chunks.
     Survey(Survey),
-    /// A chunk that a neighbour asked for was looked up here.
+    /// Result of a look-up here for a neighbour.
     Served { key: NameKey, from: MemberId, request: u64, name: Name, len: u32, bytes: Option<Bytes> },
 }
 
-/// A chunk that a link wants.
+/// A chunk wanted by a link.
 pub(crate) struct Wanted {
     pub(crate) key: NameKey,
     pub(crate) name: Name,
     pub(crate) len: u32,
     /// Whether the own store has it.
     pub(crate) held: bool,
-    /// Is called once, with what a neighbour had, or with none if the own store is to be asked.
+    /// Called once, with a neighbour's chunk, or with none to try the own store.
     pub(crate) done: Box<dyn FnOnce(Option<Bytes>) + Send>,
-    /// Is called before, with how long the answer may take from then on, if that is long.
+    /// Called earlier, with the expected time of a slow answer.
     pub(crate) wait: Box<dyn Fn(Now) + Send>,
 }
 
-/// Chunks of which a peer wants to know whether neighbours have them.
+/// Chunks for a peer's question about neighbours.
 pub(crate) struct Survey {
     pub(crate) key: NameKey,
     pub(crate) chunks: Vec<Sought>,
@@ -139,7 +139,7 @@ pub(crate) struct Survey {
     pub(crate) done: Box<dyn FnOnce(Vec<bool>) + Send>,
 }
 
-/// Chunks of at least 2 KiB that a block brought to the store.
+/// New chunks of at least 2 KiB from a block for the store.
 pub(crate) struct News {
     pub(crate) key: NameKey,
     pub(crate) shape: Shape,
@@ -147,17 +147,17 @@ pub(crate) struct News {
     pub(crate) chunks: Vec<NewChunk>,
 }
 
-/// A chunk that is new in the store.
+/// A new chunk in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewChunk {
     pub(crate) sought: Sought,
-    /// Where it begins in the block.
+    /// Its offset in the block.
     pub(crate) at: u32,
-    /// Whether it is offered and announced; else it is only for those that wait for it.
+    /// Whether it is offered and announced; else it is only for waiters.
     pub(crate) is_shared: bool,
 }
 
-/// What the task reads from.
+/// The task's input.
 pub(crate) struct Inbox {
     told: mpsc::Receiver<Told>,
     news: mpsc::Receiver<News>,
@@ -166,7 +166,7 @@ pub(crate) struct Inbox {
 
 #[cfg(test)]
 impl Inbox {
-    /// Takes a chunk that a link wants, if that was told next.
+    /// Takes the next event if it is a chunk wanted by a link.
     pub(crate) fn wanted(&mut self) -> Option<Wanted> {
         match self.told.try_recv() {
             Ok(Told::Read(wanted)) => Some(wanted),
@@ -185,7 +185,7 @@ impl Neighbours {
         (neighbours.clone(), Inbox { told: told_end, news: news_end, neighbours })
     }
 
-    /// Makes the two ends for a gateway with one neighbour, which has no task and answers nothing.
+    /// Makes the two ends for a gateway with one neighbour, without a task and answers.
     #[cfg(test)]
     pub(crate) fn of_one_to_ask(key: NameKey) -> (Self, Inbox) {
         let (neighbours, inbox) = Self::new();
@@ -193,7 +193,7 @@ impl Neighbours {
         (neighbours, inbox)
     }
 
-    /// Makes an end for a gateway with a member to tell, and where its news come.
+    /// Makes an end for a gateway with a member to inform, and the receiver of its news.
     #[cfg(test)]
     pub(crate) fn of_one_to_tell(key: NameKey) -> (Self, mpsc::Receiver<News>) {
         let (neighbours, inbox) = Self::new();
@@ -210,7 +210,7 @@ impl Neighbours {
     pub(crate) fn handle_said(&self, peer: &Arc<Peer>, frame: GroupFrame) {
         let bytes = frame.size();
         let waiting = self.shared.said_bytes.fetch_add(bytes, Relaxed);
-        // Nothing that is said is more than a hint or an answer that is not waited for forever.
+        // All frames are hints, or answers with a limited wait.
         let taken = waiting + bytes <= MOST_SAID_BYTES
             && self.told.try_send(Told::Said(Arc::clone(peer), frame)).is_ok();
         if !taken {
@@ -218,13 +218,13 @@ impl Neighbours {
         }
     }
 
-    /// A peer of a group has these chunks, so that its neighbours can read them.
+    /// Reports the chunks of a group's peer: its neighbours can read them.
     pub(crate) fn handle_stored(&self, peer: &Arc<Peer>, chunks: Vec<PackedTag>) {
-        // What is not told is sent once more.
+        // A chunk not reported is sent once more.
         let _ = self.told.try_send(Told::Stored(Arc::clone(peer), chunks));
     }
 
-    /// Counts what a member said beyond what it is listened to for.
+    /// Counts a member's frame beyond its rate limit.
     pub(crate) fn count_unheard(&self, key: &NameKey, frame: &GroupFrame) {
         let mut unheard = self.shared.unheard.lock();
         let count = unheard.entry(*key.bytes()).or_default();
@@ -234,7 +234,7 @@ impl Neighbours {
         }
     }
 
-    /// Says whether there is a neighbour to ask for what this key names.
+    /// Whether there is a neighbour to ask for names under this key.
     pub(crate) fn can_ask(&self, key: &NameKey) -> bool {
         self.shared.open.read().asked.contains(key)
     }
@@ -250,21 +250,22 @@ impl Neighbours {
         }
     }
 
-    /// Asks who has chunks; returns false, and calls nobody, if there is no room for the question.
+    /// Asks for the holders of chunks; returns false, without a callback, if there is no room for the
+    /// question.
     pub(crate) fn survey(&self, survey: Survey) -> bool {
         self.told.try_send(Told::Survey(survey)).is_ok()
     }
 
-    /// Says whether there is anybody to tell what comes to the store under this key.
+    /// Whether there is anybody to tell of new chunks under this key.
     pub(crate) fn can_tell(&self, key: &NameKey) -> bool {
         self.shared.open.read().told.contains(key)
     }
 
-    /// Tells what came to the store; what there is no time for is not shared.
+    /// Reports new chunks of the store; those without time are not shared.
     pub(crate) fn handle_news(&self, news: News) {
         let chunks = news.chunks.iter().filter(|chunk| chunk.is_shared).count() as u64;
         let (key, bytes) = (*news.key.bytes(), news.plain.len());
-        // Before the task has them, which then reports both.
+        // Ahead of the task's own count: it reports both.
         self.shared.came.lock().entry(key).or_default().0 += chunks;
         let waiting = self.shared.waiting_bytes.fetch_add(bytes, Relaxed);
         let taken = waiting + bytes <= MOST_NEWS_BYTES && self.news.try_send(news).is_ok();
@@ -275,18 +276,18 @@ impl Neighbours {
         }
     }
 
-    /// Counts what one more link waits for.
+    /// Counts the pending reads of one more link.
     pub(crate) fn pending_share(&self) -> PendingShare {
         PendingShare::new(Arc::clone(&self.shared.pending), Arc::clone(&self.look))
     }
 
-    /// Returns what `status` tells of the groups.
+    /// Returns the groups' reports for `status`.
     pub(crate) fn reports(&self) -> Vec<GroupReport> {
         self.shared.reports.read().clone()
     }
 }
 
-/// As many chunks as links may want in one moment; what there is no room for is read from the own store.
+/// As many chunks as links may want in one moment; those without room are read from the own store.
 const MOST_TOLD: usize = 16 << 10;
 /// Frames hold up to 64 KiB each. No more is asked of a neighbour at a time than comes in here.
 const MOST_SAID_BYTES: usize = 32 << 20;

@@ -1,11 +1,11 @@
-//! What is asked for over the line that the gateways of a site share, and has not come.
+//! Pending bytes on the line shared by the gateways of a site.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::sync::Notify;
 
-/// Bytes of chunks that are waited for.
+/// Bytes of awaited chunks.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// By the links of this gateway to other sites.
@@ -14,7 +14,7 @@ pub(super) struct Pending {
     pub(super) theirs: AtomicU64,
 }
 
-/// What one link adds to it, until it ends.
+/// One link's part of it, until its end.
 #[derive(Debug)]
 pub(crate) struct PendingShare {
     pending: Arc<Pending>,
@@ -28,7 +28,7 @@ impl PendingShare {
         Self { pending, look, bytes: 0 }
     }
 
-    /// Says what the link waits for now.
+    /// Sets the link's present part.
     pub(crate) fn set(&mut self, bytes: u64) {
         if bytes == self.bytes {
             return;
@@ -43,7 +43,7 @@ impl PendingShare {
         }
     }
 
-    /// Returns what neighbours wait for.
+    /// Returns the neighbours' part.
     pub(crate) fn of_neighbours(&self) -> u64 {
         self.pending.theirs.load(Relaxed)
     }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn links_add_up_and_one_that_ends_takes_its_part_with_it() {
+    fn ended_link_takes_its_part_from_the_sum() {
         let (pending, look) = (Arc::<Pending>::default(), Arc::<Notify>::default());
         let mut shares = [(); 2].map(|()| PendingShare::new(Arc::clone(&pending), Arc::clone(&look)));
         shares[0].set(500);

@@ -1,4 +1,4 @@
-//! The task that speaks with the members of this gateway's groups.
+//! The task serving the members of this gateway's groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,7 +26,7 @@ use crate::tunnel::peer::Peer;
 
 mod report;
 
-/// All that the task knows.
+/// The task's state.
 pub(crate) struct Task {
     inbox: Inbox,
     /// This gateway among its neighbours.
@@ -35,13 +35,13 @@ pub(crate) struct Task {
     clock: Clock,
     peers: Vec<Arc<Peer>>,
     groups: Vec<Group>,
-    /// Who waits for chunks, by ticket.
+    /// Waiters for chunks, by ticket.
     waiting: BTreeMap<u64, Waiting>,
     surveys: BTreeMap<u64, Survey>,
     next_ticket: u64,
 }
 
-/// Who waits for a chunk.
+/// A waiter for a chunk.
 struct Waiting {
     key: NameKey,
     done: Box<dyn FnOnce(Option<Bytes>) + Send>,
@@ -55,7 +55,7 @@ struct Group {
     machine: Neighbourhood,
     announcer: Announcer,
     up: BTreeSet<MemberId>,
-    /// Tags that others announced.
+    /// Tags announced by others.
     heard: u64,
 }
 
@@ -74,7 +74,7 @@ impl Task {
         }
     }
 
-    /// Works for as long as the gateway runs; `peers` gives those that there are.
+    /// Works for as long as the gateway runs; `peers` returns the present ones.
     pub(crate) async fn run<S>(
         mut self,
         mut state: watch::Receiver<Arc<S>>,
@@ -122,7 +122,7 @@ impl Task {
         for (peer, member) in members(&self.peers) {
             match group_of(&mut self.groups, &member.key) {
                 None => self.groups.push(Group::new(self.own, member)),
-                // A reload may give it another name. Those that are configured come before those that were found.
+                // A reload may rename it. Configured members come before discovered ones.
                 Some(group) if !there.contains_key(member.key.bytes()) => {
                     group.name.clone_from(&member.group.read())
                 }
@@ -139,7 +139,7 @@ impl Task {
         for group in &mut self.groups {
             let (wanted, any) = there.remove(group.key.bytes()).unwrap_or_default();
             group.up.difference(&wanted).for_each(|id| group.machine.handle_down(*id, now));
-            // Those that there was no room for are tried again, since others may have gone.
+            // Members refused for lack of room are tried again, since others may have gone.
             let up: BTreeSet<MemberId> =
                 wanted.into_iter().filter(|id| group.machine.handle_up(*id)).collect();
             if up != group.up {
@@ -153,7 +153,7 @@ impl Task {
         *self.inbox.neighbours.shared.open.write() = open;
     }
 
-    /// Takes what was told, with what has come meanwhile: what follows is done once for all of it.
+    /// Takes an event, with all later ones so far: the consequences are handled once for all of them.
     fn handle_all_told(&mut self, first: Told) {
         self.handle_told(first);
         for _ in 1..AT_ONCE {
@@ -192,8 +192,8 @@ impl Task {
         }
     }
 
-    /// Says whether a peer is a neighbour that the task has not been told of yet and has room for: its first words may be
-    /// heard before.
+    /// Whether a peer is a neighbour not yet known to the task, with room for it: its first frames may come
+    /// before its link's event.
     fn is_new(&self, peer: &Arc<Peer>, member: &Member) -> bool {
         let group = self.groups.iter().find(|group| group.key == member.key);
         let is_known = |group: &Group| group.up.contains(&member.id()) || group.up.len() >= MAX_MEMBERS;
@@ -224,7 +224,7 @@ impl Task {
         self.surveys.insert(ticket, survey);
     }
 
-    /// What one gateway of a site has stored can be read by all of its neighbours.
+    /// A chunk stored by one gateway of a site is readable by all of its neighbours.
     fn pass_on(&mut self, from: &Arc<Peer>, least_log2: u8, tags: &[u64]) {
         let Some(origin) = &from.settings.group else { return };
         if let Some(group) = group_of(&mut self.groups, &origin.key) {
@@ -237,7 +237,7 @@ impl Task {
         }
     }
 
-    /// What was sent to one gateway of a site can be read by its neighbours; it knows by itself.
+    /// A chunk sent to one gateway of a site is readable by its neighbours; the gateway itself knows.
     fn share(&self, with: &Arc<Peer>, chunks: &[PackedTag]) {
         let Some(origin) = with.settings.group.as_ref().filter(|origin| origin.site.is_some()) else {
             return;
@@ -283,7 +283,7 @@ impl Task {
             for frame in group.announcer.poll_frames(now) {
                 let to_tell = members(&self.peers).filter(|(_, member)| member.key == group.key);
                 for (peer, _) in to_tell {
-                    // What one is not told of is found without a hint, or crosses.
+                    // A chunk not announced is found without a hint, or crosses.
                     _ = peer.tell_group(frame.clone());
                 }
             }
@@ -320,7 +320,7 @@ impl Task {
         }
     }
 
-    /// Returns the answer to a question that needs no I/O.
+    /// Returns the answer to a question without I/O.
     fn carry_out_one(&mut self, output: Output, key: &NameKey) -> Option<(MemberId, u64, Vec<bool>)> {
         match output {
             Output::Send(to, frame) => {
@@ -379,7 +379,7 @@ impl Task {
         None
     }
 
-    /// Drops the groups in which no peer is any more, once they have said what there was to say.
+    /// Drops groups without peers, once their output is sent.
     fn drop_groups(&mut self) {
         let shared = &self.inbox.neighbours.shared;
         let is_over = |group: &mut Group| !members(&self.peers).any(|(_, member)| member.key == group.key);
@@ -409,15 +409,15 @@ impl Group {
     }
 }
 
-/// Tells the task what the store answered: on a thread of the store, or on one of the runtime where what is turned away is
-/// told. Neither may wait.
+/// Hands the store's answer to the task: on a thread of the store, or on one of the runtime for a refusal.
+/// Neither may wait.
 fn tell(told: mpsc::Sender<Told>, runtime: &Handle, answer: Told) {
     if let Err(TrySendError::Full(answer)) = told.try_send(answer) {
         runtime.spawn(async move { drop(told.send(answer).await) });
     }
 }
 
-/// Returns the peers that are in a group, with what is configured of it.
+/// Returns the peers in a group, with their configuration in it.
 fn members(peers: &[Arc<Peer>]) -> impl Iterator<Item = (&Arc<Peer>, &Member)> {
     peers.iter().filter_map(|peer| Some((peer, peer.settings.group.as_ref()?)))
 }
@@ -432,7 +432,7 @@ fn group_of<'a>(groups: &'a mut [Group], key: &NameKey) -> Option<&'a mut Group>
     groups.iter_mut().find(|group| group.key == *key)
 }
 
-/// The most that is heard before anything is said.
+/// The most events handled ahead of the output.
 const AT_ONCE: usize = 256;
 /// How often the own disk is looked at while it is busy.
 const LOOK_EVERY: Now = Now::from_millis(50);
@@ -446,7 +446,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_the_store_answers_is_told_from_any_thread_however_much_waits() {
+    async fn store_answers_are_delivered_from_any_thread() {
         let (told, mut inbox) = mpsc::channel(1);
         let name = NameKey::new([1; 32]).name(b"chunk");
         let answer = move |request| Told::Served {

@@ -1,4 +1,4 @@
-//! How peers stand against each other over time: who is up, since when, and who is nearer.
+//! Peers' health over time: availability and nearness.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::table::{Health, Standing};
 #[derive(Debug)]
 pub(crate) struct Watch {
     seen: Vec<Seen>,
-    /// All peers, the nearest first as far as that is clear.
+    /// All peers, clearly nearer ones first.
     order: Vec<usize>,
 }
 
-/// What was seen of one peer.
+/// Observations of one peer.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     up_since: Option<Now>,
@@ -44,7 +44,7 @@ impl Watch {
         self.sort();
     }
 
-    /// Moves a peer ahead of another only if it is clearly nearer, so that two that are about equal do not take turns.
+    /// Moves a peer ahead of another only if it is clearly nearer: two about equal ones must not take turns.
     fn sort(&mut self) {
         for from in 1..self.order.len() {
             for at in (1..=from).rev() {
@@ -85,13 +85,13 @@ impl Watch {
     }
 }
 
-/// How long a peer that was lost must be up again before it takes flows from one that is up.
+/// How long a recovered peer must be up until it takes flows from one already up.
 const SETTLING: Duration = Duration::from_secs(10);
 
-/// How long the shortest round trip counts: queues that fill and empty within it do not make a peer look far.
+/// Window of the shortest round trip: a queue filling and draining within it does not make a peer look far.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// What a nearer peer must be nearer by, beyond a fifth.
+/// Required lead of a nearer peer, beyond a fifth.
 const MARGIN: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_configuration_holds_until_one_is_clearly_nearer() {
+    fn configured_order_holds_until_a_peer_is_clearly_nearer() {
         let mut watch = Watch::new(3);
         assert_eq!(places(&watch), [0, 1, 2]);
         let at = Now::from_secs;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_comes_and_goes_does_not_make_a_peer_far() {
+    fn transient_queue_does_not_make_a_peer_far() {
         let mut watch = Watch::new(2);
         for second in 0..59 {
             let queued = if second == 0 { ms(10) } else { ms(500) };
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_comes_back_must_stay_for_a_while() {
+    fn recovered_peer_must_stay_up_for_a_while() {
         let mut watch = Watch::new(1);
         let health = |watch: &Watch, up, at| watch.standings([up].into_iter(), Now::from_secs(at))[0].health;
         assert_eq!(health(&watch, true, 0), Health::Settled, "the first time it need not");

@@ -1,5 +1,6 @@
-//! Which peer a flow takes: by what the configuration and the peers say of networks, and by how the peers stand. The
-//! rules stand in `docs/internals/peering.md`.
+//! Choice of a flow's peer, by networks and health.
+//!
+//! The rules stand in `docs/internals/peering.md`.
 
 mod health;
 mod table;
@@ -20,11 +21,11 @@ use crate::tunnel::peer::Peer;
 use health::Watch;
 use table::{Choice, Claim, Table, Unused};
 
-/// All peers, in the configuration's order, and what is known of the networks behind them.
+/// All peers, in the configuration's order, with the known networks behind them.
 pub(crate) struct Peering {
     peers: Vec<Arc<Peer>>,
     own: Vec<Network>,
-    /// Whether servers see clients' addresses, so that what they answer must find back to the one peer that asked.
+    /// Whether servers see clients' addresses: their answers must then find back to the asking peer.
     exclusive: bool,
     clock: Clock,
     state: Mutex<State>,
@@ -32,13 +33,13 @@ pub(crate) struct Peering {
 
 struct State {
     claims: Vec<Claim>,
-    /// What each peer announces, where it may have changed.
+    /// Each peer's announcements, to be checked for changes.
     announced: Vec<watch::Receiver<Option<Vec<Network>>>>,
     table: Table,
     watch: Watch,
 }
 
-/// The peer that a flow takes.
+/// A flow's peer.
 pub(crate) struct Chosen {
     pub(crate) peer: Arc<Peer>,
     /// Whether it takes flows, and is known to front the destination.
@@ -46,11 +47,11 @@ pub(crate) struct Chosen {
 }
 
 impl Peering {
-    /// Begins with what the configuration says; `peers` are those that it names.
+    /// Begins with the configuration; `peers` are its peers.
     pub(crate) fn new(config: &Config, peers: &[Arc<Peer>]) -> Arc<Self> {
         let by_name: BTreeMap<&str, &Arc<Peer>> = peers.iter().map(|peer| (peer.name(), peer)).collect();
         let (mut claims, mut known) = (Vec::new(), Vec::new());
-        // What was found is there for neighbours, and carries no flows.
+        // Discovered peers serve neighbours, and carry no flows.
         for settings in config.peers.iter().filter(|peer| !peer.found) {
             let Some(peer) = by_name.get(settings.name.as_str()) else { continue };
             known.push(Arc::clone(peer));
@@ -72,7 +73,7 @@ impl Peering {
         Arc::new(Self { peers: known, own, exclusive, clock: Clock::start(), state })
     }
 
-    /// Looks who is up and how near; once a second.
+    /// Checks availability and nearness; once a second.
     pub(crate) fn look(&self) {
         let stats = |peer: &Arc<Peer>| (peer.takes_flows(), peer.status().link.round_trip);
         let seen: Vec<_> = self.peers.iter().map(stats).collect();
@@ -81,7 +82,7 @@ impl Peering {
         state.watch.look(seen.into_iter(), self.clock.now());
     }
 
-    /// Says whether a destination is where a peer is dialled.
+    /// Whether a destination is a peer's dialled address.
     pub(crate) fn is_tunnel(&self, destination: &Destination) -> bool {
         self.peers.iter().any(|peer| peer.is_dialled_at(destination))
     }
@@ -99,18 +100,18 @@ impl Peering {
         let mut state = self.state.lock();
         self.catch_up(&mut state);
         let (up, now) = (self.peers.iter().map(|peer| peer.takes_flows()), self.clock.now());
-        // Or an outage that begins and ends between two looks would count for nothing, though flows avoided it.
+        // Otherwise an outage between two looks would count for nothing, though flows avoided it.
         state.watch.look(up.clone().map(|up| (up, None)), now);
         let standings = state.watch.standings(up, now);
         let Choice { peer, ready } = state.table.choose(ip, &standings)?;
         Some(Chosen { peer: Arc::clone(self.peers.get(peer)?), ready })
     }
 
-    /// Takes in what peers have announced since.
+    /// Takes in peers' new announcements.
     fn catch_up(&self, state: &mut State) {
         let mut changed = Vec::new();
         for (at, receiver) in state.announced.iter_mut().enumerate() {
-            // An error means that the peer is no more.
+            // An error means that the peer has ended.
             if receiver.has_changed().unwrap_or(false)
                 && let Some(claim) = state.claims.get_mut(at)
             {
@@ -131,7 +132,7 @@ impl Peering {
         }
     }
 
-    /// Writes to the log what becomes of what a peer announces.
+    /// Logs the fate of a peer's announcements.
     fn tell(&self, peer: &Peer, verdicts: &[(Network, Option<Unused>)]) {
         let used = verdicts.iter().filter(|(_, unused)| unused.is_none()).count();
         tracing::info!(peer = peer.name(), announced = verdicts.len(), used, "the peer says what it fronts");
@@ -153,7 +154,7 @@ impl Peering {
         }
     }
 
-    /// Lists what each peer fronts, in the configuration's order.
+    /// Lists each peer's networks, in the configuration's order.
     pub(crate) fn networks(&self) -> Vec<Vec<NetworkReport>> {
         let mut state = self.state.lock();
         self.catch_up(&mut state);
@@ -175,5 +176,5 @@ impl Peering {
     }
 }
 
-/// The most refused networks of one announcement that the log names; `status` has them all.
+/// The most refused networks of one announcement named in the log; `status` has them all.
 const MOST_LINES: usize = 5;

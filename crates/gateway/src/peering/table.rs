@@ -1,4 +1,6 @@
-//! Who fronts what, and which of several peers a flow takes. The same inputs give the same choice.
+//! Networks behind peers, and a deterministic choice among several.
+//!
+//! The same inputs give the same choice.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,14 +8,14 @@ use std::net::IpAddr;
 
 use oncewire_codec::wire::Network;
 
-/// What is known of the networks behind one peer.
+/// Known networks behind one peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claim {
-    /// What the configuration says.
+    /// By configuration.
     pub(crate) configured: Vec<Network>,
-    /// Of which networks it may announce parts; none if it may announce nothing.
+    /// Networks it may announce parts of; none forbids announcements.
     pub(crate) accepted: Option<Vec<Network>>,
-    /// What it announces; none if it has not spoken yet.
+    /// Its announcement; none if still missing.
     pub(crate) announced: Option<Vec<Network>>,
 }
 
@@ -22,7 +24,7 @@ pub(crate) struct Claim {
 pub(crate) enum Unused {
     /// `accept_networks` does not hold it.
     NotAccepted,
-    /// It is a part of what this gateway announces itself.
+    /// It is part of this gateway's own announcement.
     Ours,
     /// Servers are to see clients' addresses, so one peer alone must front it; this other one does already.
     Overlaps(usize),
@@ -50,16 +52,16 @@ pub(crate) enum Health {
 pub(crate) struct Table {
     configured: Prefixes,
     announced: Prefixes,
-    /// Those that have not spoken count for all that they may announce, and as down.
+    /// Peers without an announcement so far count for everything they may announce, and as down.
     silent: BTreeSet<usize>,
     own: Vec<Network>,
-    /// Those of which neither the configuration nor an announcement says what they front.
+    /// Peers without networks by configuration or announcement.
     rest: Vec<usize>,
-    /// What each announced, and why it is not used.
+    /// Each peer's announced networks, with reasons against their use.
     verdicts: Vec<Vec<(Network, Option<Unused>)>>,
 }
 
-/// What was chosen for a destination.
+/// Choice for a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) peer: usize,
@@ -68,7 +70,7 @@ pub(crate) struct Choice {
 }
 
 impl Table {
-    /// Puts together what is known; with `exclusive` no two peers front the same address by announcing it.
+    /// Combines all claims; with `exclusive` no two peers front the same address by announcing it.
     pub(crate) fn new(claims: &[Claim], own: &[Network], exclusive: bool) -> Self {
         let mut table = Self { own: own.to_vec(), ..Self::default() };
         for (peer, claim) in claims.iter().enumerate() {
@@ -91,7 +93,7 @@ impl Table {
         table
     }
 
-    /// Takes in what a peer announces, as far as it may. Of peers that announce the same the first keeps it.
+    /// Takes in a peer's permitted announcements. Of peers with the same announcement the first keeps it.
     fn judge(
         &mut self,
         peer: usize,
@@ -120,16 +122,16 @@ impl Table {
         verdicts
     }
 
-    /// What a peer announced, and for each network why it is not used.
+    /// A peer's announced networks, each with the reason against its use.
     pub(crate) fn verdicts(&self, peer: usize) -> &[(Network, Option<Unused>)] {
         self.verdicts.get(peer).map_or(&[], Vec::as_slice)
     }
 
-    /// Chooses the peer for a destination, which is none if it is still a name.
+    /// Chooses the peer for a destination; `ip` is none for a name.
     ///
-    /// What the configuration says of networks decides alone where it says something; then what is this gateway's own
-    /// is for nobody; then announcements decide; what is left is for peers of which neither says anything. Among
-    /// several the healthier one is chosen, then the longer prefix, then the better place.
+    /// Configured networks decide alone if one matches; next, this gateway's own networks are for nobody;
+    /// next, announcements decide; the rest is for peers without either. Among several the healthier one is
+    /// chosen, then the longer prefix, then the better place.
     pub(crate) fn choose(&self, ip: Option<IpAddr>, standings: &[Standing]) -> Option<Choice> {
         if let Some(ip) = ip.map(|ip| ip.to_canonical()) {
             if let Some(choice) = self.best(self.configured.holding(ip), standings, false) {
@@ -162,11 +164,11 @@ impl Table {
     }
 }
 
-/// Networks and who fronts them.
+/// Networks and their peers.
 #[derive(Debug, Default)]
 struct Prefixes {
     peers: BTreeMap<Network, Vec<usize>>,
-    /// The lengths of prefixes that occur: a destination is looked up once for each.
+    /// The occurring prefix lengths: a destination is looked up once for each.
     lengths: BTreeSet<u8>,
 }
 
@@ -176,7 +178,7 @@ impl Prefixes {
         self.lengths.insert(network.prefix());
     }
 
-    /// Returns who fronts an address, and by how long a prefix.
+    /// Returns the peers fronting an address, with the prefix lengths.
     fn holding(&self, ip: IpAddr) -> impl Iterator<Item = (u8, usize)> {
         let networks = self.lengths.iter().map(move |length| Network::around(ip, *length));
         // A length beyond the family's own stands for the other family, and must not find the whole address twice.
@@ -186,7 +188,7 @@ impl Prefixes {
         })
     }
 
-    /// Returns another peer that fronts a part of a network.
+    /// Returns another peer fronting a part of a network.
     fn overlapping(&self, network: &Network, but: usize) -> Option<usize> {
         let mut others = self.peers.iter().filter(|(other, _)| other.overlaps(network));
         others.find_map(|(_, peers)| peers.iter().copied().find(|peer| *peer != but))
@@ -207,7 +209,7 @@ mod tests {
         Claim { configured: networks(texts), ..Claim::default() }
     }
 
-    /// A peer that announces networks and may announce anything.
+    /// A peer with announced networks and permission to announce anything.
     fn announces(texts: &[&str]) -> Claim {
         let accepted = Some(networks(&["0.0.0.0/0", "::/0"]));
         Claim { accepted, announced: Some(networks(texts)), ..Claim::default() }
@@ -224,7 +226,7 @@ mod tests {
     use Health::{Down, Fresh, Settled};
 
     #[test]
-    fn the_longest_prefix_of_a_peer_that_is_up_wins() {
+    fn longest_prefix_among_available_peers_wins() {
         let table = Table::new(&[announces(&["10.0.0.0/8"]), announces(&["10.1.0.0/16"])], &[], false);
         assert_eq!(chosen(&table, "10.1.2.3", &[Settled, Settled]), Some((1, true)));
         assert_eq!(chosen(&table, "10.2.2.3", &[Settled, Settled]), Some((0, true)));
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn no_announcement_takes_what_the_configuration_gives() {
+    fn announcements_never_override_the_configuration() {
         let greedy = announces(&["0.0.0.0/0", "10.1.2.3/32"]);
         let table = Table::new(&[greedy, configured(&["10.0.0.0/8"])], &[], false);
         assert_eq!(chosen(&table, "10.1.2.3", &[Settled, Settled]), Some((1, true)));
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_announced_is_not_used_and_says_why() {
+    fn forbidden_announcements_are_unused_with_a_reason() {
         let mut claim = announces(&["10.1.0.0/16", "0.0.0.0/0", "10.2.0.0/16", "192.0.2.0/24"]);
         claim.accepted = Some(networks(&["10.0.0.0/8"]));
         let table = Table::new(&[claim.clone()], &networks(&["10.2.0.0/15"]), false);
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_networks_are_for_nobody_unless_the_configuration_says_so() {
+    fn own_networks_have_no_peer_unless_configured() {
         let own = networks(&["10.2.0.0/16"]);
         let table = Table::new(&[announces(&["10.0.0.0/8"])], &own, false);
         assert_eq!(chosen(&table, "10.2.0.1", &[Settled]), None);
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_has_not_spoken_counts_as_down_for_all_that_it_may_announce() {
+    fn silent_peer_counts_as_down_for_its_permitted_networks() {
         let silent = Claim { accepted: Some(networks(&["10.0.0.0/8"])), ..Claim::default() };
         let table = Table::new(&[silent, announces(&["10.1.0.0/16"])], &[], false);
         assert_eq!(chosen(&table, "10.2.0.1", &[Settled, Settled]), Some((0, false)));
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_the_rest_of_the_world_go_to_peers_of_which_nothing_is_said() {
+    fn names_and_other_networks_go_to_unclaimed_peers() {
         let table = Table::new(&[configured(&["0.0.0.0/0"]), Claim::default(), Claim::default()], &[], false);
         assert_eq!(chosen(&table, "example.net", &[Settled, Settled, Settled]), Some((1, true)));
         assert_eq!(chosen(&table, "example.net", &[Settled, Down, Settled]), Some((2, true)));
@@ -320,7 +322,7 @@ mod tests {
     }
 
     fn any_network() -> impl Strategy<Value = Network> {
-        // Few bits, so that prefixes nest and meet.
+        // Few bits: prefixes nest and meet.
         let v4 = (0u32..4, 0u8..=32)
             .prop_map(|(bits, len)| Network::around(IpAddr::V4((bits << 30 | bits).into()), len));
         let v6 = (0u128..4, 0u8..=128).prop_map(|(bits, len)| {

@@ -1,20 +1,20 @@
-//! How many notes are answered in a second: of all, and of those that come from one place.
+//! Rate limits of answers to notes: in total and by source.
 //!
-//! A sealed note has no time in it, so anybody who has recorded one can replay it for ever, from as many addresses as he
-//! can send from. What he draws is bounded for each address and for each network, so that others are still answered, and
-//! of the whole a part is kept for who is known.
+//! A sealed note has no time in it, so a recorded one can be replayed for ever, from all addresses open to
+//! the attacker. The answers drawn are bounded for each address and for each network, to leave answers for
+//! others, and a part of the total is reserved for known gateways.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use oncewire_link::Now;
 
-/// The notes that were answered in the present second.
+/// The notes answered in the present second.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     second: u64,
     all: u32,
-    /// By address, and by network: what was answered is counted, so these are no more than twice [`MAX_ANSWERS`].
+    /// By address, and by network: one entry per answer, so no more than twice [`MAX_ANSWERS`].
     by_source: BTreeMap<Source, u32>,
 }
 
@@ -24,13 +24,13 @@ enum Source {
     Network(IpAddr),
 }
 
-/// The most notes that are answered in a second.
+/// The most answers in a second.
 pub const MAX_ANSWERS: u32 = 200;
-/// Of these, the most while who asks is neither a member nor a seed.
+/// Of these, the most for gateways neither members nor seeds.
 pub(super) const TO_STRANGERS: u32 = 150;
-/// The most that go to one address: gateways of one host, of which each needs two or three in its first seconds.
+/// The most to one address: gateways of one host, with two or three each in their first seconds.
 pub(super) const TO_ADDRESS: u32 = 20;
-/// The most that go to strangers of one network, /24 or /64: all members of a LAN that start at once.
+/// The most to strangers of one network, /24 or /64: all members of a LAN starting at once.
 pub(super) const TO_NETWORK: u32 = 40;
 
 impl Answers {
@@ -69,7 +69,7 @@ fn network(ip: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    /// How many of so many notes are answered in one second, from addresses that count up in steps.
+    /// How many of so many notes are answered in one second, from addresses counting up in steps.
     fn answered(answers: &mut Answers, first: &str, step: u128, notes: u32, is_known: bool) -> u32 {
         let first = match first.parse::<IpAddr>().unwrap() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_what_others_need() {
+    fn no_source_takes_the_answers_of_others() {
         let mut answers = Answers::default();
         for (first, step) in [("192.0.2.1", 0), ("2001:db8::1", 0)] {
             assert_eq!(answered(&mut answers, first, step, 300, false), TO_ADDRESS);
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(answered(&mut answers, "2001:db8::2", 1, 300, false), TO_NETWORK - TO_ADDRESS);
         let left = TO_STRANGERS - 2 * TO_NETWORK;
         assert_eq!(answered(&mut answers, "10.0.0.1", 256, 300, false), left);
-        // Strangers have had all that is for them, and who is known is answered.
+        // Strangers have used up their part, and known gateways are answered.
         assert_eq!(answered(&mut answers, "10.0.0.1", 1, 300, true), MAX_ANSWERS - TO_STRANGERS);
         assert!(answers.by_source.len() <= 2 * MAX_ANSWERS as usize);
         assert!(answers.take([192, 0, 2, 1].into(), false, Now::from_secs(8)), "another second");

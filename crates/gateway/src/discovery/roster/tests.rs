@@ -1,4 +1,4 @@
-//! Members of a group on a LAN in virtual time, beside one who records and replays what they say.
+//! Members of a group on a LAN in virtual time, with a replaying attacker.
 
 use proptest::prelude::*;
 
@@ -8,11 +8,11 @@ use crate::discovery::note::NOTE_LEN;
 struct Lan {
     now: Now,
     rosters: Vec<Roster>,
-    /// Who hears the announcements of whom.
+    /// Whether announcements reach the others.
     multicast: bool,
-    /// Everything that was sent, with who sent it.
+    /// All sent notes, with their senders.
     sent: Vec<(usize, Option<SocketAddr>, Note)>,
-    /// Notes of which each third is lost.
+    /// Whether each third note is lost.
     lossy: bool,
 }
 
@@ -51,7 +51,8 @@ impl Lan {
         self.now += Now::from_millis(100);
     }
 
-    /// Lets time pass, of which each second begins with replays of a recorded question to the first, from an address each.
+    /// Lets time pass; each second begins with replays of a recorded question to the first, from an address
+    /// each.
     fn pass_under_replays(&mut self, secs: u64, from: impl Fn(u32) -> SocketAddr) {
         let recorded = Note { port: 7400, ..roster(99, "town").note(7, 0) };
         for _ in 0..secs {
@@ -95,7 +96,7 @@ impl Lan {
 }
 
 #[test]
-fn members_of_a_lan_find_each_other_at_once_and_by_what_is_lost_a_little_later() {
+fn lan_members_meet_at_once_or_later_under_loss() {
     for (lossy, secs) in [(false, 0), (true, 60)] {
         let mut lan = Lan { lossy, ..Lan::new(5, true) };
         lan.pass(secs);
@@ -111,7 +112,7 @@ fn one_seed_makes_all_known_to_all() {
     (1..12).for_each(|at| lan.rosters[at].handle_seeds(vec![address(0)]));
     lan.pass(1);
     assert_eq!((lan.known(0).len(), lan.known(5)), (11, vec![key(0)]));
-    // Who is up is told of.
+    // Members with a link up are told to others.
     for at in 1..12 {
         let now = lan.now;
         lan.rosters[0].handle_link(&key(at), true, now);
@@ -123,7 +124,7 @@ fn one_seed_makes_all_known_to_all() {
 }
 
 #[test]
-fn who_is_gone_is_forgotten_once_its_link_is_down_too() {
+fn silent_member_is_forgotten_once_its_link_is_down() {
     let mut lan = Lan::new(2, true);
     lan.pass(1);
     let now = lan.now;
@@ -140,13 +141,13 @@ fn who_is_gone_is_forgotten_once_its_link_is_down_too() {
 }
 
 #[test]
-fn what_is_replayed_adds_and_keeps_nobody() {
+fn replays_add_and_keep_no_members() {
     let mut lan = Lan::new(2, true);
     lan.pass(8);
     let old: Vec<Note> =
         lan.sent.iter().filter(|(from, ..)| *from == 1).map(|(.., note)| note.clone()).collect();
     assert!(old.iter().any(|note| note.answer != 0));
-    // Another process, which never met that member, and the one that did, when the member is gone.
+    // A process without knowledge of that member, and one with it, when the member is gone.
     let mut other = roster(0, "town");
     let mut same = lan.rosters.remove(0);
     for ms in 0..120_000 {
@@ -179,14 +180,14 @@ fn replays_keep_no_members_from_finding_each_other() {
 }
 
 #[test]
-fn replays_from_everywhere_part_no_members_that_know_each_other() {
+fn replays_from_everywhere_separate_no_known_members() {
     let everywhere = |at: u32| SocketAddr::from(([198, 18 + (at >> 8) as u8, at as u8, 1], 9));
     let mut lan = Lan::new(2, true);
     lan.pass(5);
     assert!(lan.all_know_all());
     lan.pass_under_replays(3 * FORGET.as_secs(), everywhere);
     assert!(lan.all_know_all(), "{} unanswered", lan.rosters[0].counts().unanswered);
-    // Nor is one kept from a seed that begins meanwhile.
+    // Nor do replays keep a member from a starting seed.
     let mut lan = Lan::new(2, false);
     lan.rosters[0].handle_seeds(vec![address(1)]);
     lan.pass_under_replays(60, everywhere);
@@ -194,7 +195,7 @@ fn replays_from_everywhere_part_no_members_that_know_each_other() {
 }
 
 #[test]
-fn others_sites_and_addresses_that_cannot_be_dialled_are_not_found() {
+fn other_sites_and_undiallable_addresses_are_not_found() {
     let mut lan = Lan::new(1, true);
     lan.rosters.push(roster(1, "village"));
     lan.pass(10);
@@ -272,7 +273,7 @@ fn members_without_a_link_give_way_to_honest_ones() {
         assert!(one.members().contains_key(&key(150)), "{now:?}");
     }
     one.handle_link(&key(150), true, now);
-    // Addresses of which each has one place give way after a while.
+    // Addresses with one place each give way after a while.
     let mut one = roster(240, "town");
     (0..MAX_FOUND).for_each(|at| hear(&mut one, at, address(at), now));
     hear(&mut one, 150, address(150), now);
@@ -286,7 +287,7 @@ fn members_without_a_link_give_way_to_honest_ones() {
 }
 
 #[test]
-fn those_that_are_configured_take_nobodys_place_and_have_none_of_their_own_later() {
+fn configured_members_take_no_discovered_places() {
     let mut one = roster(200, "town");
     let now = Now::from_secs(500);
     let hear = |one: &mut Roster, at: usize| {
@@ -299,7 +300,7 @@ fn those_that_are_configured_take_nobodys_place_and_have_none_of_their_own_later
     assert_eq!((one.members().len(), one.counts().turned_away), (2 * MAX_FOUND, 0));
     hear(&mut one, 100);
     assert_eq!((one.members().len(), one.counts().turned_away), (2 * MAX_FOUND, 1));
-    // Nor is any of them looked for, whose link is not up.
+    // Nor is any member without a link tried.
     one.handle_timeout(now, 0);
     let sent = std::iter::from_fn(|| one.poll_output());
     let looked_for: BTreeSet<SocketAddr> = sent
@@ -314,7 +315,7 @@ fn those_that_are_configured_take_nobodys_place_and_have_none_of_their_own_later
     assert!(one.members().len() == MAX_FOUND && one.members().contains_key(&key(1)));
 }
 
-/// Has a member answer from an address what it was asked there, and returns where it is looked for.
+/// Has a member answer its challenge from an address, and returns its tried address.
 fn tell(one: &mut Roster, from: SocketAddr, now: Now) -> SocketAddr {
     let [answer, _] = one.challenges(from, Some(&key(1)), now);
     one.handle_note(&Note { port: from.port(), answer, ..roster(1, "town").note(0, 0) }, from, now);
@@ -322,14 +323,14 @@ fn tell(one: &mut Roster, from: SocketAddr, now: Now) -> SocketAddr {
 }
 
 #[test]
-fn who_answers_for_another_from_many_addresses_keeps_it_out_for_a_round_of_them() {
+fn impostor_addresses_delay_a_member_by_one_round() {
     for forged in [1, 2, 5] {
         let mut one = roster(9, "town");
         let mut now = Now::from_secs(1000);
         tell(&mut one, address(1), now);
         one.handle_link(&key(1), true, now);
         one.handle_link(&key(1), false, now);
-        // Who forges is heard all the time, from every address and port that it has; the member every five seconds.
+        // A forger is heard all the time, from all its addresses and ports; the member every five seconds.
         let (mut there, mut looked_for) = (0, BTreeMap::<SocketAddr, u32>::new());
         for second in 0..600 {
             for port in 0..4 {
@@ -337,7 +338,7 @@ fn who_answers_for_another_from_many_addresses_keeps_it_out_for_a_round_of_them(
                     tell(&mut one, SocketAddr::new(address(50 + at).ip(), 7400 + port), now);
                 });
             }
-            // It is away at first, so that the others are taken in.
+            // It is away at first: the others are taken in.
             if second >= 60 && second % 5 == 0 {
                 tell(&mut one, address(1), now);
             }
@@ -355,7 +356,7 @@ fn who_answers_for_another_from_many_addresses_keeps_it_out_for_a_round_of_them(
 }
 
 #[test]
-fn an_address_that_is_dialled_in_vain_does_not_flap_and_one_that_comes_up_stays() {
+fn vain_address_does_not_flap_and_working_one_stays() {
     let mut one = roster(9, "town");
     let mut now = Now::from_secs(1000);
     let mut moves = Vec::new();
@@ -375,14 +376,14 @@ fn an_address_that_is_dialled_in_vain_does_not_flap_and_one_that_comes_up_stays(
         assert_eq!([address(1), address(2)].map(|from| tell(&mut one, from, now)), [at; 2]);
         now += Now::from_secs(1);
     }
-    // A link that is down for a while does not make it move.
+    // A short outage of the link does not make it move.
     one.handle_link(&key(1), false, now);
     now += STAYS - Now::from_millis(1);
     assert_eq!([address(1), address(2)].map(|from| tell(&mut one, from, now)), [at; 2]);
 }
 
 #[test]
-fn addresses_that_were_tried_are_bounded() {
+fn tried_addresses_are_bounded() {
     let mut one = roster(9, "town");
     for at in 0..100 {
         let now = Now::from_secs(1000) + STAYS * at;
@@ -392,7 +393,7 @@ fn addresses_that_were_tried_are_bounded() {
 }
 
 #[test]
-fn a_member_that_moved_is_followed_once_its_old_address_is_silent() {
+fn moved_member_is_followed_once_its_old_address_is_silent() {
     let mut one = roster(9, "town");
     let start = Now::from_secs(1000);
     assert_eq!(tell(&mut one, address(1), start), address(1));
@@ -405,7 +406,7 @@ fn a_member_that_moved_is_followed_once_its_old_address_is_silent() {
 
 proptest! {
     #[test]
-    fn whatever_notes_say_and_wherever_they_come_from_bounds_hold(
+    fn bounds_hold_for_any_notes_from_anywhere(
         notes in prop::collection::vec((0usize..60, 0usize..60, any::<u64>(), any::<bool>(), 0u64..30_000), 0..300)
     ) {
         let mut one = roster(100, "town");

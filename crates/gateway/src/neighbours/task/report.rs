@@ -1,10 +1,10 @@
-//! What the task says of its groups.
+//! The task's reports on its groups.
 
 use super::{Group, Task};
 use crate::telemetry::GroupReport;
 
 impl Task {
-    /// Brings what is told of the groups up to date.
+    /// Updates the groups' reports.
     pub(super) fn report(&self) {
         let came = self.inbox.neighbours.shared.came.lock().clone();
         let unheard = self.inbox.neighbours.shared.unheard.lock().clone();

@@ -1,4 +1,6 @@
-//! Whom this gateway's store answers: each link by names under the key of its group, and links of no group not at all.
+//! Serving from this gateway's store, restricted by groups' keys.
+//!
+//! Each link is answered by names under the key of its group, and links of no group not at all.
 
 use oncewire_codec::wanax::{Name, NamesConfig, Shape};
 use oncewire_codec::wire::Sought;
@@ -33,7 +35,7 @@ fn of_group(mut peer: Arc<Peer>, id: u64, key: Option<&NameKey>, neighbours: &Ne
     peer
 }
 
-/// The settings of an end that is of the group with a key and has a chunk store.
+/// The settings of an end with a group key and a chunk store.
 fn with_store(instance: u64, key: &NameKey) -> LinkConfig {
     let names = NamesConfig {
         key: NameKey::new([instance as u8; 32]),
@@ -46,7 +48,7 @@ fn with_store(instance: u64, key: &NameKey) -> LinkConfig {
     LinkConfig { names: Some(names), store: Some(instance), ..testing::config(instance) }
 }
 
-/// Has a peer's link come up with an end of these settings, for as long as what is returned is there.
+/// Has a peer's link come up with an end of these settings, for the lifetime of the returned value.
 async fn join(near: &Arc<Peer>, far_end: LinkConfig) -> impl Sized + use<> {
     let member = near.settings.group.as_ref().unwrap();
     let id = member.id();
@@ -68,7 +70,7 @@ fn store() -> (tempfile::TempDir, ChunkStore) {
     (dir, store)
 }
 
-/// A gateway with a store, to whose groups these peers are up.
+/// A gateway with a store, and these peers up in its groups.
 fn gateway(store: ChunkStore, inbox: Inbox, peers: &[Arc<Peer>]) -> Task {
     let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
     for (_, member) in members(peers) {
@@ -79,7 +81,7 @@ fn gateway(store: ChunkStore, inbox: Inbox, peers: &[Arc<Peer>]) -> Task {
     task
 }
 
-/// Has a peer say something, and returns what is answered.
+/// Has a peer send a frame, and returns the answer.
 async fn answer(task: &mut Task, from: &Arc<Peer>, frame: GroupFrame) -> Option<(MemberId, GroupFrame)> {
     task.inbox.neighbours.clone().handle_said(from, frame);
     loop {
@@ -102,7 +104,7 @@ async fn answer(task: &mut Task, from: &Arc<Peer>, frame: GroupFrame) -> Option<
                 }
             }
         }
-        // What the store reads is told by a thread of its own.
+        // The store answers on a thread of its own.
         if !is_served {
             return None;
         }
@@ -110,7 +112,7 @@ async fn answer(task: &mut Task, from: &Arc<Peer>, frame: GroupFrame) -> Option<
 }
 
 #[tokio::test]
-async fn a_neighbour_whose_words_come_before_the_news_of_its_link_is_heard() {
+async fn neighbour_frames_ahead_of_its_link_event_are_heard() {
     let (key, (_dir, store)) = (NameKey::new([1; 32]), store());
     let (neighbours, inbox) = Neighbours::new();
     let near = of_group(testing::peer_with(with_store(1, &key)), 1, Some(&key), &neighbours);
@@ -125,7 +127,7 @@ async fn a_neighbour_whose_words_come_before_the_news_of_its_link_is_heard() {
 }
 
 #[tokio::test]
-async fn a_neighbour_for_which_there_was_no_room_is_one_when_another_has_gone() {
+async fn refused_neighbour_is_accepted_after_another_leaves() {
     let (key, (_dir, store)) = (NameKey::new([1; 32]), store());
     let (neighbours, inbox) = Neighbours::new();
     let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
@@ -146,7 +148,7 @@ async fn a_neighbour_for_which_there_was_no_room_is_one_when_another_has_gone() 
 }
 
 #[tokio::test]
-async fn what_a_site_has_is_learnt_of_those_who_can_read_it_or_may_when_they_are_back() {
+async fn site_content_is_learnt_for_present_and_returning_readers() {
     let (key, other_key) = (NameKey::new([1; 32]), NameKey::new([2; 32]));
     let ends = [
         Some((with_store(2, &key), true)),
@@ -179,7 +181,7 @@ async fn what_a_site_has_is_learnt_of_those_who_can_read_it_or_may_when_they_are
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_of_a_neighbour_is_not_waited_for() {
+async fn unsendable_questions_are_not_waited_for() {
     let key = NameKey::new([1; 32]);
     let (neighbours, inbox) = Neighbours::new();
     let member = peer(1, Some(&key), &neighbours);
@@ -204,7 +206,7 @@ async fn what_cannot_be_asked_of_a_neighbour_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_chunk_is_served_and_a_peek_answered_by_names_under_the_key_of_the_link_alone() {
+async fn chunks_are_served_only_under_the_link_key() {
     let (_dir, store) = store();
     let chunk: Bytes = (0..600_u32).map(|i| ((i * i) >> 3) as u8).collect();
     let [key, other_key] = [1, 2].map(|byte| NameKey::new([byte; 32]));
@@ -222,7 +224,7 @@ async fn a_chunk_is_served_and_a_peek_answered_by_names_under_the_key_of_the_lin
     let got = |id, bytes| Some((MemberId(id), GroupFrame::Chunk { request: 5, bytes }));
     let has = |id, held| Some((MemberId(id), GroupFrame::Have { request: 5, held: vec![held] }));
 
-    // It waits for what is being put, but not for long.
+    // It waits for queued puts, but not for long.
     while answer(task, &member, get(name)).await == got(1, None) {}
     assert_eq!(answer(task, &member, get(name)).await, got(1, Some(chunk.clone())));
     assert_eq!(answer(task, &member, peek(name)).await, has(1, true));
@@ -233,6 +235,6 @@ async fn a_chunk_is_served_and_a_peek_answered_by_names_under_the_key_of_the_lin
         assert_eq!(answer(task, &stranger, peek(name)).await, None);
     }
     assert_eq!(answer(task, &member, get(name)).await, got(1, Some(chunk.clone())));
-    // Who learnt the name as it is under the other key gets nothing for it.
+    // A name learnt under the other key brings nothing.
     assert_eq!(answer(task, &other, get(name)).await, got(2, None));
 }
