@@ -58,7 +58,7 @@ pub struct Gateway {
     stop: watch::Sender<bool>,
 }
 
-/// Where a gateway listens, with the ports that the system chose where the configuration says 0.
+/// A gateway's addresses, with a configured port 0 replaced by the system's choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalAddresses {
     /// `[gateway] listen`, in order.
@@ -67,7 +67,7 @@ pub struct LocalAddresses {
     pub intercepts: Vec<SocketAddr>,
     /// `[gateway] admin`.
     pub admin: Option<SocketAddr>,
-    /// The UDP port where gateways tell each other where they are; none if none are looked for.
+    /// The UDP port of discovery; none without it.
     pub discovery: Option<u16>,
 }
 
@@ -81,7 +81,7 @@ pub enum StartError {
         address: SocketAddr,
         /// The key in the configuration.
         key: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// An address cannot be listened on, since this gateway itself listens there.
@@ -94,12 +94,12 @@ pub enum StartError {
         address: SocketAddr,
         /// The key in the configuration.
         key: &'static str,
-        /// What is listened on.
+        /// The present listener.
         other: SocketAddr,
         /// Its key in the configuration.
         other_key: &'static str,
     },
-    /// The rules that lead connections here cannot be loaded.
+    /// The rules of interception cannot be loaded.
     #[error("cannot take connections in (`[[intercept]] rules`): {0}")]
     Rules(#[from] rules::LoadError),
     /// Transparent interception is not allowed.
@@ -109,7 +109,7 @@ pub enum StartError {
     Transparent {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// SYNs cannot be held.
@@ -125,7 +125,7 @@ pub enum StartError {
     /// Other gateways cannot be looked for.
     #[error(transparent)]
     Discovery(#[from] NoteSocketError),
-    /// The configuration contradicts what is on disk.
+    /// The configuration contradicts the state on disk.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The chunk store cannot be used as it is.
@@ -152,8 +152,8 @@ impl Gateway {
     /// Binds every address and starts to work; returns once all of them are listened on.
     ///
     /// # Errors
-    /// If an address cannot be listened on or the state folder is in use, with the key that names it; nothing is
-    /// left running then, nor if this is dropped before it has an answer.
+    /// If an address cannot be listened on or the state directory is in use, with its key; nothing is left
+    /// running then, nor if this is dropped before it has an answer.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         Self::start_with(config, Patience::default()).await
     }
@@ -200,7 +200,7 @@ impl Gateway {
         Ok(Self { report, site, stop, logs, rules })
     }
 
-    /// Starts peers, then those who come to them.
+    /// Starts peers, then the listeners leading to them.
     fn start_all(
         site: &Site,
         config: Arc<Config>,
@@ -246,7 +246,7 @@ impl Gateway {
         if let Some(Bound { listener, .. }) = listeners.admin {
             let source = Arc::clone(&report);
             site.tasks.spawn(async move {
-                // It answers to the last: a gateway that stops is asked how far it is.
+                // It answers to the last: a stopping gateway is asked about its progress.
                 if let Err(error) = admin::serve(listener, token, source, std::future::pending()).await {
                     tracing::error!(%error, "the admin interface ended");
                 }
@@ -255,13 +255,14 @@ impl Gateway {
         Ok(report)
     }
 
-    /// Returns where the gateway listens.
+    /// Returns the gateway's addresses.
     pub fn local_addrs(&self) -> LocalAddresses {
         let discovery = self.report.discovery();
         LocalAddresses { discovery: discovery.map(|told| told.port), ..self.report.state().addresses() }
     }
 
-    /// Returns what comes back only if this gateway works: it goes once through every peer, past whoever may hold it.
+    /// Returns a check of this gateway's work: it returns only after one turn through every peer, past any
+    /// holder of its lock.
     pub fn pulse(&self) -> impl Fn(&dyn Fn(&str)) + Send + 'static {
         let report = Arc::clone(&self.report);
         move |enter| {
@@ -272,12 +273,12 @@ impl Gateway {
         }
     }
 
-    /// Returns what `oncewire status` prints.
+    /// Returns the output of `oncewire status`.
     pub fn status(&self) -> StatusReport {
         self.report.status()
     }
 
-    /// Returns what `oncewire flows` prints.
+    /// Returns the output of `oncewire flows`.
     pub fn flows(&self) -> FlowsReport {
         self.report.flows()
     }
@@ -296,7 +297,7 @@ impl Gateway {
     pub async fn shutdown(mut self, deadline: Duration) {
         let end = Instant::now() + deadline;
         if let Some(rules) = &self.rules {
-            // Before nobody accepts: what comes now goes direct.
+            // While connections are still accepted: new ones go direct from now on.
             rules.quiesce().await;
         }
         self.site.held.stop();
@@ -309,7 +310,7 @@ impl Gateway {
         let ledger = &self.report.ledger;
         until(end, || all(peers, Peer::is_idle) && ledger.connections.open() == 0 && ledger.served() == 0)
             .await;
-        // Whoever dials again is to find nobody.
+        // New dials must find no listener.
         self.report.state().ports.iter().for_each(|port| port.close());
         end_links(peers).await;
         save_hints(peers).await;
@@ -317,7 +318,7 @@ impl Gateway {
             store.close().await;
         }
         if let Some(logs) = self.logs.take() {
-            // A panic there was reported by the thread that had it; there is nothing left to stop.
+            // A panic there was reported by its thread; there is nothing left to stop.
             let _ = slow_disk::run("logs-end", move || logs.finish()).await;
         }
     }
@@ -326,12 +327,12 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         end_tasks(&self.site.tasks, Some(&self.report));
-        // A task that has just been stopped may still have a clone.
+        // A task stopped just now may still have a clone.
         self.logs.iter().for_each(Logs::end);
     }
 }
 
-/// What runs of a gateway that starts; dropped before it is whole, it ends.
+/// The parts of a starting gateway; dropped incomplete, it ends them.
 struct Started {
     tasks: Arc<Tasks>,
     report: Option<Arc<Report>>,
@@ -349,13 +350,13 @@ impl Drop for Started {
 fn end_tasks(tasks: &Tasks, report: Option<&Report>) {
     let state = report.map(Report::state);
     let peers = || state.iter().flat_map(|state| &state.peers);
-    // A lane that is writing may still say what becomes of a flow.
+    // A lane in the middle of a write may still carry the fate of a flow.
     peers().for_each(|peer| peer.note_gone());
     tasks.end();
     peers().for_each(|peer| peer.tasks.end());
 }
 
-/// Loads the rules of a configuration that needs any.
+/// Loads the rules of a configuration, if it needs any.
 async fn start_rules(state: &State, site: &Site) -> Result<Option<rules::Loaded>, rules::LoadError> {
     let config = &state.config;
     if !config.is_transparent() {
@@ -366,7 +367,7 @@ async fn start_rules(state: &State, site: &Site) -> Result<Option<rules::Loaded>
     rules::load(&config.gateway.name, rules, entrances, ledger, held).await.map(Some)
 }
 
-/// Resets what is still open over links, and ends their lanes.
+/// Resets all open flows over links, and ends their lanes.
 async fn end_links(peers: &[Arc<Peer>]) {
     // Resets are frames too, and frames need a moment to leave.
     peers.iter().for_each(|peer| peer.reset_flows());
@@ -375,7 +376,7 @@ async fn end_links(peers: &[Arc<Peer>]) {
     until(Instant::now() + LAST_WORDS, || all(peers, |peer| peer.lane_count() == 0)).await;
 }
 
-/// Saves what is known of peers' chunk stores, unless the disk hangs.
+/// Saves the knowledge of peers' chunk stores, unless the disk hangs.
 async fn save_hints(peers: &[Arc<Peer>]) {
     if !each_in_turn(DISK_LIMIT, peers.iter().filter_map(|peer| peer.save_hints())).await {
         tracing::warn!("the disk takes too long to save what is known of the chunk stores of peers");
@@ -407,8 +408,8 @@ async fn until(end: Instant, holds: impl Fn() -> bool) {
 /// How long resets and the ends of lanes may take on their way out.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a stop takes at most beyond the time of its flows: rules, links, and then a disk that hangs at what is known of
-/// peers' stores, at the chunk store and at the logs.
+/// Maximum time of a stop beyond its flows' time: rules, links, and then a hanging disk at hints, at the
+/// chunk store and at the logs.
 pub(crate) const STOP_LIMIT: Duration = rules::STOP_LIMIT
     .saturating_add(LAST_WORDS.saturating_mul(2))
     .saturating_add(DISK_LIMIT.saturating_mul(3));
@@ -423,7 +424,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn pieces_that_are_slow_one_by_one_have_one_limit() {
+    async fn slow_pieces_share_one_limit() {
         let slow = || tokio::time::sleep(Duration::from_millis(1));
         let without_end = each_in_turn(Duration::from_millis(50), iter::repeat_with(slow));
         assert_eq!(timeout(Duration::from_secs(60), without_end).await, Ok(false));

@@ -1,4 +1,4 @@
-//! The key that the members of a trust group share (`[[group]] key_file`).
+//! The shared key of a trust group's members (`[[group]] key_file`).
 
 use std::fmt;
 use std::path::Path;
@@ -10,12 +10,12 @@ use ring::hmac;
 use crate::identity::PublicKey;
 use crate::secret::{Secret, SecretError, SecretKind};
 
-/// A secret of 32 bytes that all members of a group hold.
+/// A secret of 32 bytes held by all members of a group.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GroupKey(Secret);
 
 impl GroupKey {
-    /// Makes a new key and writes it to `path`, which must not exist, readable by its owner alone.
+    /// Makes a new key and writes it to a new file at `path`, readable by its owner alone.
     ///
     /// # Errors
     /// [`SecretError::Exists`] if anything is at `path` already; it is left alone.
@@ -23,7 +23,7 @@ impl GroupKey {
         Secret::create(path, &KIND).map(Self)
     }
 
-    /// Reads a key file: the line that [`Self::create`] writes, or 64 hexadecimal digits.
+    /// Reads a key file: the line written by [`Self::create`], or 64 hexadecimal digits.
     ///
     /// # Errors
     /// If the file is missing, readable or writable by others than its owner, or no group key.
@@ -31,17 +31,17 @@ impl GroupKey {
         Secret::load(path, &KIND).map(Self)
     }
 
-    /// Returns what chunks are named with between members, who derive it and never say it.
+    /// Returns the key of chunk names between members; they derive it and never send it.
     pub fn name_key(&self) -> NameKey {
         NameKey::new(self.0.derive("names of chunks"))
     }
 
-    /// Returns what members prove to each other with that they hold this key.
+    /// Returns the key of members' proofs to each other.
     pub fn proofs(&self) -> ProofKey {
         ProofKey(hmac::Key::new(hmac::HMAC_SHA256, &self.0.derive("proofs of membership")))
     }
 
-    /// Returns what members seal with in which they say where they are.
+    /// Returns the sealing secret of discovery notes.
     pub(crate) fn note_secret(&self) -> [u8; 32] {
         self.0.derive("notes of where members are")
     }
@@ -54,23 +54,23 @@ impl fmt::Debug for GroupKey {
     }
 }
 
-/// Makes and checks proofs that a gateway holds a group's key.
+/// Makes and checks proofs of holding a group's key.
 ///
-/// A proof is HMAC-SHA256 over [`Claim`], field by field. It serves on one TLS connection and for one end of it alone,
-/// so who sees it, as a peer without the key does, can use it nowhere.
+/// A proof is HMAC-SHA256 over [`Claim`], field by field. It serves on one TLS connection and for one end of
+/// it alone: others with knowledge of it, such as a peer without the key, can use it nowhere.
 #[derive(Clone)]
 pub struct ProofKey(hmac::Key);
 
-/// Who proves its membership to whom, and where.
+/// Parties and connection of a proof.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// What both ends of the TLS connection know and nobody else: its exported keying material.
+    /// A secret shared by both ends of the TLS connection alone: its exported keying material.
     pub binding: &'a [u8; 32],
-    /// Who makes the proof.
+    /// Maker of the proof.
     pub prover: &'a PublicKey,
-    /// Who is to check it.
+    /// Its verifier.
     pub verifier: &'a PublicKey,
-    /// The instance that the prover's hello says.
+    /// The instance in the prover's hello.
     pub instance: u64,
 }
 
@@ -87,7 +87,7 @@ impl ProofKey {
         GroupProof(proof)
     }
 
-    /// Says whether a proof of the peer's hello holds; the time that takes tells nothing of the right one.
+    /// Whether a proof of the peer's hello holds, in constant time.
     pub fn holds(&self, claim: Claim<'_>, proof: &GroupProof) -> bool {
         hmac::verify(&self.0, &claim.bytes(), &proof.0).is_ok()
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_key_is_no_other_key_and_names_alike_for_whoever_reads_it() {
+    fn group_key_gives_equal_names_to_all_readers() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("branches.key");
         let made = GroupKey::create(&path).unwrap();

@@ -1,8 +1,8 @@
-//! Who a gateway is: an Ed25519 key pair, and the one-line text forms in which operators handle it.
+//! A gateway's identity: an Ed25519 key pair and its text forms.
 //!
-//! Peers know each other by raw public key (RFC 7250): there is no certificate authority, name or expiry.
-//! The secret is the 32-byte Ed25519 seed of RFC 8032; PKCS #8 and SubjectPublicKeyInfo, which TLS wants, are
-//! that seed or key behind a fixed prefix (RFC 8410).
+//! Peers know each other by raw public key (RFC 7250): there is no certificate authority, name or expiry. The
+//! secret is the 32-byte Ed25519 seed of RFC 8032; TLS wants PKCS #8 and SubjectPublicKeyInfo: that seed or
+//! key behind a fixed prefix (RFC 8410). Operators handle one line of text.
 
 use std::fmt;
 use std::io;
@@ -21,17 +21,17 @@ use serde::{Serialize, Serializer};
 use crate::key_file::{self, NotMade, Unreadable};
 use crate::tunnel::tls::PinnedKeys;
 
-/// The public half of a gateway's identity: what `keygen` prints and `[[peer]] public_key` takes.
+/// The public half of a gateway's identity: printed by `keygen` and configured as `[[peer]] public_key`.
 ///
-/// The text form is the base64 of the 32 bytes (44 characters). Keys are ordered by their bytes: the
-/// gateway with the smaller one of two opens flows with even numbers.
+/// The text form is the base64 of the 32 bytes (44 characters). Keys are ordered by their bytes: the gateway
+/// with the smaller one of two opens flows with even numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; 32]);
 
 /// Why a text is not a public key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublicKeyError {
-    /// The text is the content of a key file, which must never leave its gateway.
+    /// The text is the content of a key file, a secret of its gateway.
     #[error("this is a secret key; give the public key that `oncewire keygen --show --out FILE` prints")]
     Secret,
     /// The text is not base64.
@@ -48,7 +48,7 @@ pub enum PublicKeyError {
 }
 
 impl PublicKey {
-    /// Returns what takes a TLS 1.3 server that presents this key, and no other.
+    /// Returns a verifier accepting a TLS 1.3 server with this key, and no other.
     pub fn verifier(self) -> Arc<dyn ServerCertVerifier> {
         PinnedKeys::new([self])
     }
@@ -116,17 +116,17 @@ pub struct Identity {
     public_key: PublicKey,
 }
 
-/// Why a key file cannot be made or used; every message names the file, and what to do where that is known.
+/// Why a key file cannot be made or used; every message names the file, and a known remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// There is no such file.
     #[error("{path}: no such key file; make one with `oncewire keygen --out {path}`", path = .0.display())]
     Missing(PathBuf),
-    /// `keygen` was asked to write where something is already.
+    /// `keygen` met an existing file.
     #[error("{path}: exists already and is never overwritten; choose another name, or print its public key \
              with `oncewire keygen --show --out {path}`", path = .0.display())]
     Exists(PathBuf),
-    /// `keygen` was asked to write into a folder that is not there.
+    /// `keygen` met a missing directory.
     #[error("{path}: there is no folder {folder}; make it with `mkdir -p {folder}`, or choose another name",
             path = .path.display(), folder = .folder.display())]
     NoFolder {
@@ -156,7 +156,7 @@ pub enum IdentityError {
     Io {
         /// The key file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The operating system gave no random bytes.
@@ -168,7 +168,7 @@ impl Identity {
     /// Makes a new key pair from the operating system's random source.
     ///
     /// # Errors
-    /// [`IdentityError::Random`] if that source fails.
+    /// [`IdentityError::Random`] if the source fails.
     pub fn generate() -> Result<Self, IdentityError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(IdentityError::Random)?;
@@ -183,11 +183,11 @@ impl Identity {
         Self { seed, public_key: PublicKey(raw) }
     }
 
-    /// Makes a new key pair and writes it to `path`, which must not exist, readable by its owner alone.
+    /// Makes a new key pair and writes it to a new file at `path`, readable by its owner alone.
     ///
     /// # Errors
-    /// [`IdentityError::Exists`] if anything is at `path` already, a dangling link included; it is left alone.
-    /// [`IdentityError::NoFolder`] if there is no folder for it.
+    /// [`IdentityError::Exists`] if anything is at `path` already, a dangling link included; it is left
+    /// alone. [`IdentityError::NoFolder`] if there is no directory for it.
     pub fn create(path: &Path) -> Result<Self, IdentityError> {
         let identity = Self::generate()?;
         let line = format!("{SECRET_PREFIX}{}\n", BASE64.encode(identity.seed));
@@ -231,7 +231,7 @@ impl Identity {
         Ok(Self::from_seed(seed))
     }
 
-    /// Returns the public half, which peers put into their configuration.
+    /// Returns the public half, for peers' configurations.
     pub fn public_key(&self) -> PublicKey {
         self.public_key
     }
@@ -241,10 +241,11 @@ impl Identity {
         PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from([PKCS8_PREFIX.as_slice(), &self.seed].concat()))
     }
 
-    /// Returns the pair as rustls presents it: the raw public key in place of a certificate, and the signing key.
+    /// Returns the pair as rustls presents it: the raw public key in place of a certificate, and the signing
+    /// key.
     ///
     /// # Errors
-    /// If rustls refuses the key, which a working build does not.
+    /// If rustls refuses the key; a working build does not.
     pub fn certified_key(&self) -> Result<Arc<CertifiedKey>, rustls::Error> {
         let signing_key = rustls::crypto::ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(
             [PKCS8_PREFIX.as_slice(), &self.seed].concat(),
@@ -253,7 +254,7 @@ impl Identity {
         Ok(Arc::new(CertifiedKey::new(vec![certificate], signing_key)))
     }
 
-    /// Derives a secret for another purpose, so that the key itself serves identity alone.
+    /// Derives a secret for another purpose: the key itself serves identity alone.
     ///
     /// Two purposes give unrelated secrets, one purpose always the same.
     pub fn derive_secret(&self, purpose: &str) -> [u8; 32] {
@@ -272,7 +273,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// What a key file's line begins with, so that people and programs recognise a secret when they see one.
+/// Prefix of a key file's line, for people and programs to recognise a secret.
 pub(crate) const SECRET_PREFIX: &str = "oncewire-secret-v1:";
 
 /// RFC 8410 §7: OneAsymmetricKey version 0, Ed25519, an octet string of 32 bytes.
@@ -288,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_written_key_is_read_back_and_only_its_owner_can_read_it() {
+    fn written_key_is_private_and_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("branch.key");
         let made = Identity::create(&path).unwrap();
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_missing_is_named() {
+    fn missing_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("nowhere");
         let error = Identity::create(&folder.join("branch.key")).unwrap_err().to_string();
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_that_others_can_read_is_refused_with_the_command_that_helps() {
+    fn exposed_key_file_is_refused_with_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("branch.key");
         Identity::create(&path).unwrap();
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_public_key_says_why() {
+    fn invalid_public_key_text_is_explained() {
         let parse = |text: &str| text.parse::<PublicKey>().unwrap_err();
         assert_eq!(parse("no key!"), PublicKeyError::NotBase64);
         assert_eq!(parse("AAAA"), PublicKeyError::WrongLength(3));

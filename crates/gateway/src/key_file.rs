@@ -1,4 +1,4 @@
-//! Files that hold a secret in one line: made once, never overwritten, read only if nobody else can.
+//! Files with a secret in one line: private, never overwritten.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -21,13 +21,13 @@ pub(crate) enum Unreadable {
 pub(crate) enum NotMade {
     /// Something is there already, a dangling link included; it is left alone.
     Exists,
-    /// The folder that it was to be in is not there.
+    /// Its directory is missing.
     NoFolder(PathBuf),
     /// The file system refused.
     Io(io::Error),
 }
 
-/// Writes a line to a new file that its owner alone can read.
+/// Writes a line to a new file readable by its owner alone.
 pub(crate) fn create(path: &Path, line: &str) -> Result<(), NotMade> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut file = opened.map_err(|error| match (error.kind(), path.parent()) {
@@ -43,7 +43,7 @@ pub(crate) fn create(path: &Path, line: &str) -> Result<(), NotMade> {
     })
 }
 
-/// Says what is there already.
+/// Describes an existing file in the way.
 fn in_the_way(path: &Path) -> NotMade {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {
@@ -56,16 +56,16 @@ fn in_the_way(path: &Path) -> NotMade {
     }
 }
 
-/// Opens a file that nobody but its owner may read or change.
+/// Opens a file accessible to its owner alone.
 pub(crate) fn open(path: &Path) -> Result<File, Unreadable> {
-    // A pipe would keep us waiting for whoever writes into it.
+    // A pipe would keep us waiting for its writer.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file =
         OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Unreadable::Missing,
             _ => Unreadable::Io(error),
         })?;
-    // The opened file is asked, not the path, so that it cannot be exchanged in between.
+    // The opened file is asked, not the path: no exchange is possible in between.
     let metadata = file.metadata().map_err(Unreadable::Io)?;
     if !metadata.is_file() {
         return Err(Unreadable::Io(io::Error::other("a folder, device or pipe, not a file")));
@@ -77,7 +77,7 @@ pub(crate) fn open(path: &Path) -> Result<File, Unreadable> {
     Ok(file)
 }
 
-/// Reads the beginning of a key file, which is all of it.
+/// Reads the beginning of a key file: all of it.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Unreadable> {
     let mut bytes = Vec::new();
     open(path)?.take(MAX_KEY_FILE).read_to_end(&mut bytes).map_err(Unreadable::Io)?;

@@ -1,4 +1,4 @@
-//! What a gateway writes down for its status: who was turned away, which flows were not coded, and what flows moved.
+//! Accounts behind the status: refusals, uncoded flows, traffic.
 
 pub(crate) mod arrivals;
 pub(crate) mod direct;
@@ -16,37 +16,37 @@ use crate::lifecycle::connects::ConnectShortage;
 use crate::lifecycle::limits::Shortage;
 use crate::telemetry::{DestinationTable, NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals};
 
-/// The counters that listeners, interceptions and peers share.
+/// Counters shared by listeners, interceptions and peers.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) refusals: Refusals,
     pub(crate) not_coded: NotCodedTable,
     pub(crate) destinations: DestinationTable,
-    /// The connections that this gateway has made by itself and not ended yet.
+    /// Open direct connections of this gateway.
     pub(crate) connections: Arc<DirectTable>,
-    /// Whether what is taken in arrives.
+    /// Losses of intercepted connections.
     pub(crate) arrivals: Arrivals,
     pub(crate) shortage: Shortage,
-    /// The connects that this machine could not make.
+    /// Failed connects for lack of ports or files.
     pub(crate) connects: Arc<ConnectShortage>,
-    /// The heads of requests that are being read.
+    /// Request heads being read.
     pub(crate) heads: Heads,
-    /// Held by each client connection whose requests are being served here.
+    /// Held by each client connection with requests served here.
     requests: Arc<()>,
 }
 
 impl Ledger {
-    /// Counts a client connection whose requests are served here, as long as the result lives.
+    /// Counts a client connection with requests served here, as long as the result lives.
     pub(crate) fn serving(&self) -> Arc<()> {
         Arc::clone(&self.requests)
     }
 
-    /// Returns how many such connections there are. Once the gateway stops, each has a request that is being answered.
+    /// Returns the number of such connections. Once the gateway stops, each has a request in progress.
     pub(crate) fn served(&self) -> u64 {
         (Arc::strong_count(&self.requests) - 1) as u64
     }
 
-    /// Notes a connection that this gateway makes by itself, for want of `peer` if there is one; open until the result
+    /// Notes a direct connection of this gateway, for want of `peer` if there is one; open until the result
     /// is dropped.
     pub(crate) fn direct(
         &self,
@@ -60,14 +60,14 @@ impl Ledger {
     }
 }
 
-/// What one flow adds to the table of flows that were not coded.
+/// One flow's part of the table of uncoded flows.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// What is not counted in the table.
+    /// Bytes not counted in the table.
     bytes: u64,
     looks: u8,
     counter: Option<(Reason, Arc<NotCodedCounter>)>,
-    /// Whether the flow was coded again after a part that was not.
+    /// Whether the flow was coded again after an uncoded part.
     is_coded_again: bool,
 }
 
@@ -80,13 +80,13 @@ impl Tally {
         }
     }
 
-    /// Says whether the link should be asked with each block what became of the flow: that shows in the first bytes. Of a
-    /// cipher that begins later the link tells by itself.
+    /// Whether the link should be asked for the flow's outcome with each block: that shows in the first
+    /// bytes. The link reports a later cipher by itself.
     pub(crate) fn is_curious(&self) -> bool {
         self.counter.is_none() && self.looks < LOOKS
     }
 
-    /// Takes note of what the link says of the flow. Bytes that passed before a cipher began count as coded.
+    /// Notes the link's report on the flow. Bytes ahead of a cipher count as coded.
     pub(crate) fn learn(&mut self, ledger: &Ledger, peer: &str, flow: &FlowStats) {
         self.looks = self.looks.saturating_add(1);
         let Some(reason) = reason(flow.outcome) else {

@@ -1,4 +1,4 @@
-//! Link-local addresses of IPv6, which hold on one interface and are written with it: `fe80::1%eth0` [RFC 4007 §11].
+//! Link-local IPv6 addresses with their interface: `fe80::1%eth0` [RFC 4007 §11].
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -14,7 +14,7 @@ pub(crate) struct Scoped {
 }
 
 impl Scoped {
-    /// Reads `fe80::1%eth0`; none if it is not of that form.
+    /// Reads `fe80::1%eth0`; none if the form differs.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (ip, interface) = text.split_once('%')?;
         let ip: Ipv6Addr = ip.parse().ok()?;
@@ -35,7 +35,7 @@ impl Scoped {
         (self.ip, &self.interface)
     }
 
-    /// Asks the kernel for the interface's number, which lasts as long as the interface.
+    /// Asks the kernel for the interface's number, valid for the interface's lifetime.
     ///
     /// # Errors
     /// There is no such interface.
@@ -51,13 +51,13 @@ impl Scoped {
     }
 }
 
-/// Reads `[fe80::1%eth0]:7400`; none if it is not of that form.
+/// Reads `[fe80::1%eth0]:7400`; none if the form differs.
 pub(crate) fn read_with_port(text: &str) -> Option<(Scoped, u16)> {
     let (host, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
     Some((Scoped::read(host)?, port.parse().ok()?))
 }
 
-/// Says whether an address holds on one interface only, which it does not name.
+/// Whether a link-local address lacks its interface.
 pub(crate) fn lacks_interface(address: SocketAddr) -> bool {
     match (address.ip().to_canonical(), address) {
         (IpAddr::V6(ip), SocketAddr::V6(address)) => ip.is_unicast_link_local() && address.scope_id() == 0,
@@ -65,7 +65,7 @@ pub(crate) fn lacks_interface(address: SocketAddr) -> bool {
     }
 }
 
-/// The longest name that the kernel gives an interface.
+/// The kernel's limit for interface names.
 const LONGEST_NAME: usize = 15;
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_with_interfaces_are_read_and_found_by_name_and_number() {
+    fn scoped_addresses_are_read_by_name_and_number() {
         let (scoped, port) = read_with_port("[fe80::1%lo]:7400").unwrap();
         assert_eq!((scoped.parts(), port), (("fe80::1".parse().unwrap(), "lo"), 7400));
         assert!(scoped.is_link_local());

@@ -1,5 +1,6 @@
-//! Files of 32 secret bytes that gateways share or keep to themselves, apart from key pairs: one line each, which says
-//! what it is for.
+//! Files of 32 secret bytes, shared or private, apart from key pairs.
+//!
+//! One line each, with its purpose.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,27 +11,27 @@ use ring::hmac;
 
 use crate::key_file::{self, NotMade, Unreadable};
 
-/// What a secret is for.
+/// Purpose of a secret.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SecretKind {
-    /// What the line of its file begins with, so that it is never mistaken for another.
+    /// Prefix of its file's line: it is never mistaken for another.
     pub(crate) prefix: &'static str,
-    /// What messages call it.
+    /// Its name in messages.
     pub(crate) name: &'static str,
-    /// The command that makes one, up to the file's name.
+    /// Its generating command, up to the file's name.
     pub(crate) command: &'static str,
 }
 
-/// Why a secret cannot be made or used; every message names the file, and what to do where that is known.
+/// Why a secret cannot be made or used; every message names the file, and a known remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// There is no such file.
     #[error("{path}: no such key file; make one with `{command} {path}`", path = .0.display(), command = .1.command)]
     Missing(PathBuf, &'static SecretKind),
-    /// It was to be written where something is already.
+    /// A file exists in its place.
     #[error("{path}: exists already and is never overwritten; choose another name", path = .0.display())]
     Exists(PathBuf),
-    /// It was to be written into a folder that is not there.
+    /// Its directory is missing.
     #[error("{path}: there is no folder {folder}; make it with `mkdir -p {folder}`, or choose another name",
             path = .path.display(), folder = .folder.display())]
     NoFolder {
@@ -60,7 +61,7 @@ pub enum SecretError {
     Io {
         /// The key file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The operating system gave no random bytes.
@@ -68,12 +69,12 @@ pub enum SecretError {
     Random(getrandom::Error),
 }
 
-/// 32 bytes that are never used themselves, but derived from for each purpose.
+/// 32 bytes never used themselves, but as the root of derived keys for each purpose.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(pub(crate) [u8; 32]);
 
 impl Secret {
-    /// Makes a new one and writes it to `path`, which must not exist, readable by its owner alone.
+    /// Makes a new one and writes it to a new file at `path`, readable by its owner alone.
     pub(crate) fn create(path: &Path, kind: &'static SecretKind) -> Result<Self, SecretError> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(SecretError::Random)?;
@@ -89,7 +90,7 @@ impl Secret {
         Ok(Self(bytes))
     }
 
-    /// Reads a file: the line that [`Self::create`] writes, or 64 hexadecimal digits.
+    /// Reads a file: the line written by [`Self::create`], or 64 hexadecimal digits.
     pub(crate) fn load(path: &Path, kind: &'static SecretKind) -> Result<Self, SecretError> {
         let bytes = key_file::read(path).map_err(|error| {
             let path = path.to_owned();

@@ -1,4 +1,4 @@
-//! Socket options: what application sockets and lanes need of TCP.
+//! TCP socket options of application sockets and lanes.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -22,12 +22,13 @@ mod clients;
 pub(crate) struct LaneOptions {
     /// The congestion control to ask the kernel for, or none for the system's own. Default `bbr`.
     pub(crate) congestion: Option<String>,
-    /// How long written bytes may stay unacknowledged before the kernel gives the connection up. Default 10 min, 2 min
-    /// beyond what a link ever waits: it finds dead lanes itself, and knows how long a jam takes to answer.
+    /// How long written bytes may stay unacknowledged before the kernel gives the connection up. Default 10
+    /// min, 2 min beyond a link's longest wait: the link finds dead lanes itself, and knows a jam's response
+    /// time.
     pub(crate) user_timeout: Duration,
-    /// Bytes that may wait unsent in the kernel, on the lane of repairs 16 KiB at most. Default 128 KiB.
+    /// Limit of unsent bytes in the kernel, on the lane of repairs 16 KiB at most. Default 128 KiB.
     pub(crate) not_sent: u32,
-    /// The send buffer to ask for, where the kernel's automatic one is too small; what it asks for is doubled.
+    /// The send buffer to ask for, if the kernel's automatic one is too small; the kernel doubles it.
     pub(crate) send_buffer: Option<usize>,
     /// The receive buffer, likewise.
     pub(crate) receive_buffer: Option<usize>,
@@ -45,13 +46,14 @@ impl Default for LaneOptions {
     }
 }
 
-/// How long the kernel waits for the other end of a lane on which a link waits so long for a word: the link's silence ends
-/// with any byte, the kernel's with acknowledgements alone, which queue behind everything else where a path is jammed.
+/// The kernel's patience with the other end of a lane, from the link's limit of silence: the link's silence
+/// ends with any byte, the kernel's with acknowledgements alone, and those queue behind everything else on a
+/// jammed path.
 pub(crate) fn kernel_patience(silence: Duration) -> Duration {
     silence + Duration::from_secs(120)
 }
 
-/// Whether a port is shared with a listener that has the same address, or all of a family ([`share`]).
+/// Whether a port is shared with a listener on the same address, or on all of a family ([`share`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     Alone,
@@ -60,15 +62,15 @@ pub(crate) enum Sharing {
     Late,
 }
 
-/// Binds and listens with a backlog that outlives a burst.
+/// Binds and listens with a backlog for bursts.
 ///
 /// # Errors
-/// What the kernel says: the address is in use, is not of this machine, or needs a privilege.
+/// The kernel's: the address is in use, is not of this machine, or needs a privilege.
 pub(crate) fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
     listen_as(address, sharing, false)
 }
 
-/// Binds and listens for connections that were made to any address, as rules lead them here.
+/// Binds and listens for connections to any address, as led here by rules.
 ///
 /// # Errors
 /// As [`listen`]; it takes CAP_NET_ADMIN.
@@ -79,7 +81,7 @@ pub(crate) fn listen_transparent(address: SocketAddr, sharing: Sharing) -> io::R
 fn listen_as(address: SocketAddr, sharing: Sharing, transparent: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // `[::]` and `0.0.0.0` may then stand side by side, and each means what it says.
+        // `[::]` and `0.0.0.0` may then stand side by side, each with its literal meaning.
         socket.set_only_v6(true)?;
     }
     if transparent {
@@ -95,32 +97,32 @@ fn listen_as(address: SocketAddr, sharing: Sharing, transparent: bool) -> io::Re
     TcpListener::from_std(socket.into())
 }
 
-/// Has the close of each connection that is taken in be a reset from its first moment on: this process may die before
-/// [`prepare_application`] says so of a connection that the kernel has accepted.
+/// Makes a reset the default close of each accepted connection from its first moment on: this process may die
+/// before [`prepare_application`] has handled a connection already accepted by the kernel.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's.
 pub(crate) fn take_in_to_reset(listener: &TcpListener) -> io::Result<()> {
     SockRef::from(listener).set_linger(Some(Duration::ZERO))
 }
 
-/// Lets another listener of this user have the port as well, or from now on nobody more. Of two the kernel chooses the
-/// one whose address says more.
+/// Lets another listener of this user have the port as well, or from now on nobody more. Of two the kernel
+/// chooses the one with the more specific address.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's.
 pub(crate) fn share(listener: &TcpListener, sharing: Sharing) -> io::Result<()> {
     SockRef::from(listener).set_reuse_port(sharing != Sharing::Alone)
 }
 
-/// Begins to listen where a port was bound with [`Sharing::Late`]; whoever has the same port shares it meanwhile.
+/// Begins to listen on a port bound with [`Sharing::Late`]; other holders of the port share it meanwhile.
 ///
 /// # Errors
-/// What the kernel says, as for [`listen`].
+/// The kernel's, as for [`listen`].
 pub(crate) fn listen_late(listener: &mut TcpListener) -> io::Result<()> {
     let socket = SockRef::from(&*listener).try_clone()?;
     socket.listen(BACKLOG)?;
-    // What did not listen has ended, as far as tokio knows of it.
+    // A socket not listening has ended, as far as tokio knows.
     *listener = TcpListener::from_std(socket.into())?;
     Ok(())
 }
@@ -128,7 +130,7 @@ pub(crate) fn listen_late(listener: &mut TcpListener) -> io::Result<()> {
 /// Connects to a gateway, with [`OWN_MARK`] if `marked`.
 ///
 /// # Errors
-/// What the kernel says; the mark takes CAP_NET_ADMIN. Also if nearly all files are open that may be.
+/// The kernel's; the mark takes CAP_NET_ADMIN. Also near the limit of open files.
 pub(crate) async fn connect(address: SocketAddr, marked: bool) -> io::Result<TcpStream> {
     let socket = outgoing(address, marked)?;
     TcpSocket::from_std_stream(socket.into()).connect(address).await
@@ -156,7 +158,7 @@ pub(crate) async fn connect_onward(
     }
 }
 
-/// Returns the client in whose name an address is connected to: none of the other family.
+/// Returns the client address to connect from: none of the other family.
 pub(crate) fn client_towards(address: SocketAddr, client: Option<SocketAddr>) -> Option<SocketAddr> {
     client.filter(|client| client.is_ipv4() == address.is_ipv4())
 }
@@ -180,10 +182,10 @@ fn set_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Returns where a redirected connection was made to, before rules changed that.
+/// Returns a redirected connection's destination ahead of the rules' change.
 ///
 /// # Errors
-/// If no rule did.
+/// If no rule changed it.
 pub(crate) fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
     use rustix::net::sockopt::{ip_original_dst, ipv6_original_dst};
     Ok(match stream.local_addr()?.is_ipv4() {
@@ -192,10 +194,10 @@ pub(crate) fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr>
     })
 }
 
-/// Makes a UDP socket of this machine alone, connected to itself, whose packets carry a mark.
+/// Makes a marked UDP socket of this machine alone, connected to itself.
 ///
 /// # Errors
-/// If there is no such address, or the mark is not allowed, which takes CAP_NET_ADMIN.
+/// If there is no such address, or the mark is not allowed (it takes CAP_NET_ADMIN).
 pub(crate) fn marked_loop(ip: IpAddr, mark: u32) -> io::Result<UdpSocket> {
     let address = SocketAddr::new(ip, 0);
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
@@ -206,10 +208,10 @@ pub(crate) fn marked_loop(ip: IpAddr, mark: u32) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Makes a UDP socket that sends no further than the network of an interface, to a group there, with a mark.
+/// Makes a marked UDP socket to a group on an interface's network, with no further reach.
 ///
 /// # Errors
-/// If there is no such interface, or the mark is not allowed, which takes CAP_NET_ADMIN.
+/// If there is no such interface, or the mark is not allowed (it takes CAP_NET_ADMIN).
 pub(crate) fn marked_on(interface: &str, group: SocketAddrV4, mark: u32) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.bind_device(Some(interface.as_bytes()))?;
@@ -220,18 +222,18 @@ pub(crate) fn marked_on(interface: &str, group: SocketAddrV4, mark: u32) -> io::
     Ok(socket.into())
 }
 
-/// Prepares a connection to an application: no delay, urgent data in line, probes after a silence of `idle`, and a
-/// close that is a reset.
+/// Prepares a connection to an application: no delay, urgent data in line, probes after a silence of `idle`,
+/// and a reset on close.
 ///
-/// The reset is what a client must see if this process dies; [`end_cleanly`] takes it back once the far
-/// application has ended its stream. A socket that is already broken is left to whoever reads it next.
+/// A client must see the reset if this process dies; [`end_cleanly`] takes it back once the far application
+/// has ended its stream. A broken socket is left to its next reader.
 pub(crate) fn prepare_application(stream: &TcpStream, idle: Option<Duration>) {
     let socket = SockRef::from(stream);
     let _ = socket.set_linger(Some(Duration::ZERO));
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_out_of_band_inline(true);
     if let Some(idle) = idle {
-        // Who is silent for so long again, and answers none of the probes in that time, is gone.
+        // A host silent for so long again, with all probes unanswered, is gone.
         let interval = (idle / PROBES).max(LEAST_INTERVAL);
         let _ = socket.set_tcp_keepalive(&keepalive(idle, interval));
     }
@@ -239,18 +241,19 @@ pub(crate) fn prepare_application(stream: &TcpStream, idle: Option<Duration>) {
 
 /// Has an application probed more often, if it is probed at all: one of the two streams has ended.
 ///
-/// Connection tracking, through which `redirect` and every NAT in between work, forgets a connection that ended one way
-/// and is silent for 60 s (Linux's `nf_conntrack_tcp_timeout_close_wait`), five days being its patience before. What is
-/// sent after that, its end too, reaches nobody.
+/// Connection tracking (in `redirect` and every NAT in between) forgets a half-closed connection after 60 s
+/// of silence (Linux's `nf_conntrack_tcp_timeout_close_wait`), in place of five days for an open one. Later
+/// bytes, the end included, reach nobody.
 pub(crate) fn keep_half_open(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     if socket.keepalive().unwrap_or(false)
         && let (Ok(idle), Ok(interval), Ok(probes)) =
             (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval(), socket.tcp_keepalive_retries())
     {
-        // A third of what was asked for, as the interval has it.
+        // A third of the requested time, in line with the interval.
         let idle = idle.min(interval * (PROBES / 3)).min(HALF_OPEN_IDLE);
-        // More probes in what was asked for, as far as the kernel counts; the same if the other stream ends too.
+        // More probes in the requested time, as far as the kernel counts; the same if the other stream ends
+        // too.
         let often = interval.min(HALF_OPEN_IDLE).max(LEAST_INTERVAL);
         let probes = (interval * probes).as_secs() / often.as_secs().max(1);
         let probes = u32::try_from(probes).unwrap_or(MOST_PROBES).clamp(PROBES, MOST_PROBES);
@@ -259,18 +262,18 @@ pub(crate) fn keep_half_open(stream: &TcpStream) {
     }
 }
 
-/// Has an application probed after so much silence, if it is after `before` now and not after another time, for another
-/// reason; `most` is what it was [prepared](prepare_application) for.
+/// Has an application probed after so much silence, if its present time is `before` and not one set for
+/// another reason; `most` is its [prepared](prepare_application) time.
 ///
-/// Only how often it is probed is another's: a host that answers none is given up after eleven minutes, as by a system that
-/// was told nothing else, or as prepared where that is sooner.
+/// Only the interval of probes changes: a host without answers is given up after eleven minutes, the system's
+/// default, or as prepared if that is sooner.
 pub(crate) fn probe_after(stream: &TcpStream, silence: Duration, before: Duration, most: Duration) {
     let socket = SockRef::from(stream);
     if !socket.keepalive().unwrap_or(false) || socket.tcp_keepalive_time().ok() != Some(before) {
         return;
     }
     let (interval, probes) = match silence < most && most > SYSTEMS_PATIENCE {
-        // Linux waits for the interval behind a probe also if it was answered, so that must not be the longer time.
+        // Linux waits for the interval even behind an answered probe, so it must not be the longer time.
         true => {
             let interval = silence.clamp(LEAST_INTERVAL, SYSTEMS_INTERVAL);
             let probes = SYSTEMS_PATIENCE.as_secs().div_ceil(interval.as_secs().max(1));
@@ -287,23 +290,23 @@ pub(crate) fn end_cleanly(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
 }
 
-/// Says whether the ports of clients, in whose names connections are made, stay with this machine's other programs; if the
-/// kernel cannot be asked, it counts as one that can.
+/// Whether clients' ports, used for connections from their addresses, stay available to this machine's other
+/// programs; if the kernel cannot be asked, they count as available.
 pub(crate) fn shares_clients_ports() -> bool {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
     let refused = socket.and_then(|socket| connections::choose_only_port(&socket, 0)).err();
     refused.and_then(|error| Errno::from_io_error(&error)) != Some(Errno::NOPROTOOPT)
 }
 
-/// Reads which ports the kernel chooses for connects; none if it does not say.
+/// Reads the kernel's port range for connects; none if it does not report it.
 pub(crate) fn chosen_ports() -> Option<RangeInclusive<u16>> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut ports = text.split_whitespace().map(str::parse);
     Some(ports.next()?.ok()?..=ports.next()?.ok()?)
 }
 
-/// Says whether a socket is connected to itself, as TCP lets it on loopback when the kernel happens to give it the very
-/// port that it asks for: nobody else is there.
+/// Whether a socket is connected to itself: on loopback the kernel may happen to choose the very destination
+/// port, and nobody else is there.
 pub(crate) fn is_its_own_peer(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
 }
@@ -314,19 +317,19 @@ pub(crate) fn end_with_reset(stream: &TcpStream) {
 }
 
 impl LaneOptions {
-    /// The options of a connection whose peer is not known yet: the kernel's own congestion control.
+    /// Options of a connection from a still unknown peer: the kernel's own congestion control.
     pub(crate) fn unknown() -> Self {
         Self { congestion: None, ..Self::default() }
     }
 
-    /// Fits the options to a link of this rate: little waits unsent, and the buffers hold what is under way on the
-    /// longest of links.
+    /// Fits the options to a link of this rate: few bytes wait unsent, and the buffers hold the
+    /// bandwidth-delay product of the longest links.
     pub(crate) fn fit(&mut self, bits_per_s: u64) {
         let sent_in = |time: Duration| u128::from(bits_per_s) * time.as_micros() / 8_000_000;
         let not_sent = u32::try_from(sent_in(NOT_SENT_TIME)).unwrap_or(u32::MAX);
         self.not_sent = not_sent.clamp(LEAST_NOT_SENT, most_unsent(LaneRole::Flow));
         let under_way = usize::try_from(sent_in(LONGEST_ROUND_TRIP)).unwrap_or(usize::MAX);
-        // Fixing a size ends the kernel's own tuning, so only what that does not reach is asked for.
+        // Fixing a size ends the kernel's own tuning, so only sizes beyond its reach are set.
         let beyond =
             |key: &str| Some(under_way).filter(|bytes| bytes.saturating_mul(2) > automatic_limit(key));
         self.send_buffer = beyond("tcp_wmem");
@@ -343,7 +346,7 @@ impl LaneOptions {
     /// Asks the kernel once whether it allows the buffers, and gives them up if not.
     ///
     /// # Errors
-    /// What to tell the operator; the options are usable all the same.
+    /// A message for the operator; the options are usable all the same.
     pub(crate) fn probe_buffers(&mut self) -> Result<(), BuffersRefused> {
         let Some(bytes) = self.send_buffer.or(self.receive_buffer) else { return Ok(()) };
         let refused = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
@@ -357,7 +360,7 @@ impl LaneOptions {
     /// Asks the kernel once whether it has the congestion control, and gives it up if not.
     ///
     /// # Errors
-    /// What to tell the operator; the options are usable all the same.
+    /// A message for the operator; the options are usable all the same.
     pub(crate) fn probe(&mut self) -> Result<(), CongestionRefused> {
         let Some(name) = &self.congestion else { return Ok(()) };
         let refused = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
@@ -371,16 +374,16 @@ impl LaneOptions {
     }
 }
 
-/// Limits what waits unsent on a lane by what it is for.
+/// Limits a lane's unsent bytes by its role.
 pub(crate) fn limit_unsent(stream: &TcpStream, options: &LaneOptions, role: LaneRole) {
     let _ = SockRef::from(stream).set_tcp_notsent_lowat(options.not_sent.min(most_unsent(role)));
 }
 
-/// Prepares the connection under a lane; a socket that is already broken is left to whoever reads it next.
+/// Prepares the connection under a lane; a broken socket is left to its next reader.
 pub(crate) fn prepare_lane(stream: &TcpStream, options: &LaneOptions) {
     let socket = SockRef::from(stream);
     let _ = socket.set_tcp_nodelay(true);
-    // What waits in the kernel can no longer be overtaken or encoded better, so little of it waits there.
+    // Bytes in the kernel can neither be overtaken nor encoded better, so only few wait there.
     let _ = socket.set_tcp_notsent_lowat(options.not_sent);
     if let Some(bytes) = options.send_buffer {
         let _ = set_socket_send_buffer_size_force(stream, bytes);
@@ -395,7 +398,7 @@ pub(crate) fn prepare_lane(stream: &TcpStream, options: &LaneOptions) {
     }
 }
 
-/// Returns what the kernel says of the sending direction of the connection under a lane, if it says anything.
+/// Returns the kernel's report on the sending direction of a lane's connection, if any.
 pub(crate) fn sending(connection: &OwnedFd) -> Option<LaneReport> {
     let sending = connections::sending(connection).ok()??;
     let bytes = |segments: u32| u64::from(segments) * u64::from(sending.segment);
@@ -408,18 +411,18 @@ pub(crate) fn sending(connection: &OwnedFd) -> Option<LaneReport> {
     })
 }
 
-/// What a connection has that was not read.
+/// Unread bytes of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unread {
-    /// So many bytes have to be read, at the least, to make the kernel tell the other end that there is room again; 0 if
-    /// there is. Once so many were read it may be more: a packet counts as a whole until its last byte is read, and the
-    /// kernel puts packets together while they wait.
+    /// The least number of bytes to read until the kernel announces room to the other end; 0 if there is
+    /// room. After that many it may be more: a packet counts as a whole until its last byte is read, and the
+    /// kernel merges waiting packets.
     pub(crate) to_read: usize,
-    /// Bytes that came so far: if they become more, there was room.
+    /// Bytes received so far: growth means that there was room.
     pub(crate) received: u64,
 }
 
-/// Returns what was not read of a connection; nothing, if the kernel does not say it.
+/// Returns a connection's unread bytes; nothing, if the kernel does not report them.
 pub(crate) fn unread(connection: impl AsFd) -> Unread {
     let Ok(unread) = connections::unread(connection) else { return Unread::default() };
     // There is no room for less than a sixteenth, as the kernel estimates it, nor for less than a segment.
@@ -450,7 +453,7 @@ pub(crate) struct BuffersRefused {
     source: io::Error,
 }
 
-/// Reads how large the kernel makes a buffer by itself; a system that does not say makes it large enough.
+/// Reads the kernel's limit of automatic buffers; an unknown limit counts as large enough.
 fn automatic_limit(key: &str) -> usize {
     let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).unwrap_or_default();
     text.split_whitespace().last().and_then(|bytes| bytes.parse().ok()).unwrap_or(usize::MAX)
@@ -460,10 +463,10 @@ fn keepalive(idle: Duration, interval: Duration) -> TcpKeepalive {
     TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(PROBES)
 }
 
-/// The mark on packets of every socket by which a gateway reaches out, which rules let pass, another gateway's too.
+/// The mark on packets of all outgoing sockets of a gateway; rules let them pass, another gateway's too.
 pub(crate) const OWN_MARK: u32 = 0x6f78_0000;
 
-/// Connections that the kernel completes before we accept them; it caps this at `net.core.somaxconn`.
+/// Connections completed by the kernel ahead of our accept; it caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// On a link of known rate so much may wait, in time, but not less than keeps a lane busy between two wake-ups.
@@ -473,14 +476,14 @@ const LEAST_NOT_SENT: u32 = 16 << 10;
 /// By way of a geostationary satellite, with room for queues.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(700);
 
-/// The time between probes where nothing else is set, and that of nine of them, which may go unanswered (Linux).
+/// Linux's default interval of probes; nine may go unanswered.
 const SYSTEMS_INTERVAL: Duration = Duration::from_secs(75);
 const SYSTEMS_PATIENCE: Duration = Duration::from_secs(9 * 75);
 
-/// Two probes may be lost before what tracks a half-closed connection forgets it.
+/// Two probes may be lost before connection tracking forgets a half-closed connection.
 const HALF_OPEN_IDLE: Duration = Duration::from_secs(20);
 
-/// The link has its own liveness; the kernel's probes catch lanes that it is not using.
+/// The link has its own liveness; the kernel's probes catch lanes not in use.
 const LANE_IDLE: Duration = Duration::from_secs(60);
 
 const LANE_INTERVAL: Duration = Duration::from_secs(10);
@@ -498,7 +501,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_process_that_dies_before_it_prepares_an_applications_socket_resets_it() {
+    async fn dying_process_resets_unprepared_sockets() {
         let listener = listen("127.0.0.1:0".parse().unwrap(), Sharing::Alone).unwrap();
         let address = listener.local_addr().unwrap();
         take_in_to_reset(&listener).unwrap();
@@ -514,7 +517,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_probed_is_probed_before_connection_tracking_forgets_half_a_connection() {
+    async fn half_closed_connections_are_probed_before_tracking_forgets() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let cases = [
             (Some(60), Some((20, 10, 6))),
@@ -544,7 +547,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn mirrored_probes_are_given_up_no_sooner_than_by_the_system() {
+    async fn mirrored_probes_last_as_long_as_the_default() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         for (most, silence, expected) in [
             (7200, 600, (600, 75, 9)),
@@ -560,7 +563,7 @@ mod tests {
             assert_eq!(probes_of(&stream), Some(expected));
             probe_after(&stream, most, silence, most);
             assert_eq!(probes_of(&stream).map(|(idle, ..)| idle), Some(most.as_secs()), "as before");
-            // One that is half closed is probed more often for another reason.
+            // A half-closed connection is probed more often for another reason.
             keep_half_open(&stream);
             let half_open = probes_of(&stream);
             probe_after(&stream, silence, most, most);
@@ -580,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_asked_for_only_beyond_what_the_kernel_gives() {
+    fn buffers_are_set_only_beyond_the_kernel_default() {
         let mut options = LaneOptions::default();
         options.fit(1_000_000);
         assert_eq!((options.send_buffer, options.receive_buffer), (None, None));

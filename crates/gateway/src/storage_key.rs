@@ -1,11 +1,12 @@
-//! The key that what is kept on disk is encrypted with (`[gateway] encrypt_key_file`).
+//! The encryption key of state on disk (`[gateway] encrypt_key_file`).
 
 use std::fmt;
 use std::path::Path;
 
 use crate::secret::{Secret, SecretError, SecretKind};
 
-/// A secret of 32 bytes for what is kept on disk; it is never used itself, but derived from for each purpose.
+/// A secret of 32 bytes for state on disk; never used itself, but as the root of derived keys for each
+/// purpose.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StorageKey(Secret);
 
@@ -15,7 +16,7 @@ impl StorageKey {
         Self(Secret(bytes))
     }
 
-    /// Makes a new key and writes it to `path`, which must not exist, readable by its owner alone.
+    /// Makes a new key and writes it to a new file at `path`, readable by its owner alone.
     ///
     /// # Errors
     /// [`SecretError::Exists`] if anything is at `path` already; it is left alone.
@@ -23,7 +24,7 @@ impl StorageKey {
         Secret::create(path, &KIND).map(Self)
     }
 
-    /// Reads a key file: the line that [`Self::create`] writes, or 64 hexadecimal digits.
+    /// Reads a key file: the line written by [`Self::create`], or 64 hexadecimal digits.
     ///
     /// # Errors
     /// If the file is missing, readable or writable by others than its owner, or no storage key.
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_key_is_read_back_and_only_its_owner_can_read_it() {
+    fn written_key_is_private_and_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("storage.key");
         let made = StorageKey::create(&path).unwrap();
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_storage_key_is_refused_by_name() {
+    fn non_storage_keys_are_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let other = Identity::from_seed([7; 32]).public_key().to_string();
         let short = "ab".repeat(31);

@@ -1,5 +1,7 @@
-//! The admin interface's connections: few, and none that stays silent or takes no answers, so that whoever can connect without a token
-//! cannot use up the files that flows need.
+//! The admin interface's connections: few, and none idle.
+//!
+//! A client without a token must not use up the files needed for flows, be it by silence or by not taking
+//! answers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
-/// A listener that accepts while it has places.
+/// A listener with a bounded number of connections.
 pub(super) struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
@@ -43,11 +45,11 @@ impl Listener for Bounded {
     }
 }
 
-/// A connection that fails when it has been silent for long, or has taken nothing for as long.
+/// A connection with a timeout of silence and of unread output.
 pub(super) struct Connection {
     stream: TcpStream,
     idle: Pin<Box<Sleep>>,
-    /// Whether it has not taken what was written: what it sends meanwhile is no progress.
+    /// Whether it has not taken its output: its input meanwhile is no progress.
     is_full: bool,
     /// The semaphore is never closed, so there is one.
     _place: Option<OwnedSemaphorePermit>,
@@ -62,7 +64,7 @@ impl AsyncRead for Connection {
 }
 
 impl Connection {
-    /// Returns what became of an attempt, or fails if there was none for too long that counts as progress.
+    /// Returns the outcome of an attempt, or fails after too long without progress.
     fn unless_idle<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_no_answers_is_hung_up_on_whatever_it_asks() {
+    async fn client_not_reading_answers_is_disconnected() {
         let mut bounded = Bounded::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
         let address = bounded.local_addr().unwrap();
         let mut client = TcpStream::connect(address).await.unwrap();
@@ -143,7 +145,7 @@ mod tests {
             }
             std::future::pending().await
         };
-        // Whichever of the two is polled first is told.
+        // Either of the two is notified.
         let reads = async { tokio::io::copy(&mut read, &mut tokio::io::sink()).await.unwrap_err().kind() };
         let answers = async {
             loop {

@@ -8,9 +8,9 @@
 //! | `/health` | `{"status":"ok"}`, or 503 and `{"status":"draining"}` |
 //! | POST `/cache/clear` | clears the logs of all peers, or with `?peer=NAME` of one; [`ClearReport`] as JSON |
 //!
-//! Nothing else can be changed here. Beyond loopback every request carries the token; on loopback without a token only
-//! requests to an address or `localhost` are answered, so that no web page reads it by way of a name of its own, and
-//! none that a web page made: browsers say where a POST comes from.
+//! Nothing else can be changed here. Beyond loopback every request carries the token; on loopback without a
+//! token only requests to an address or `localhost` are answered (no web page can read it under a name of its
+//! own), and none made by a web page: browsers send the origin of a POST.
 
 mod bounded;
 
@@ -33,12 +33,12 @@ use self::bounded::Bounded;
 use crate::config::same_secret;
 use crate::telemetry::{ClearReport, FlowsReport, StatusReport, encode_metrics};
 
-/// What the admin interface tells of: the daemon.
+/// The admin interface's source: the daemon.
 pub trait Source: Send + Sync + 'static {
     /// Returns the status now.
     fn status(&self) -> StatusReport;
 
-    /// Returns the status without its lists of destinations, which are no metrics.
+    /// Returns the status without its lists of destinations: they are no metrics.
     fn figures(&self) -> StatusReport {
         self.status()
     }
@@ -53,7 +53,7 @@ pub trait Source: Send + Sync + 'static {
     fn clear_cache(&self, peer: Option<String>) -> Clearing;
 }
 
-/// The clearing of logs, which takes as long as the disk does.
+/// The clearing of logs; it takes the disk's time.
 pub type Clearing = Pin<Box<dyn Future<Output = Result<ClearReport, ClearRefused>> + Send>>;
 
 /// Why logs were not cleared, in words for the operator.
@@ -96,7 +96,7 @@ fn router(token: Option<String>, source: Arc<dyn Source>) -> Router {
         .with_state(source)
 }
 
-/// Lets pass who may ask.
+/// Lets authorized requests pass.
 async fn guard(State(token): State<Option<Arc<str>>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     match token {
@@ -137,7 +137,7 @@ async fn metrics(State(source): State<Arc<dyn Source>>) -> Response {
     ([(header::CONTENT_TYPE, kind)], encode_metrics(&source.figures())).into_response()
 }
 
-/// What `/cache/clear` is asked with.
+/// Query of `/cache/clear`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClearQuery {

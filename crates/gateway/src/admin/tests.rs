@@ -97,7 +97,7 @@ async fn with_a_token_only_its_bearer_is_answered() {
 }
 
 #[tokio::test]
-async fn a_web_page_cannot_read_the_status_by_a_name_of_its_own() {
+async fn web_page_cannot_read_the_status_under_its_name() {
     let (address, _stop) = start(None, false).await;
     for host in ["evil.example.net", "evil.example.net:7411", "localhost.evil.example.net"] {
         let answer = ask(address, "/status", &format!("Host: {host}\r\n")).await;

@@ -1,4 +1,4 @@
-//! Clearing of what a gateway keeps: in memory at once, and on disks as long as they may take.
+//! Clearing of caches: in memory at once, on disks in their time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::logs::{Cleared, Logs};
 use crate::telemetry::ClearedReport;
 use crate::tunnel::peer::{HintsSaved, Peer};
 
-/// A peer whose logs are cleared in memory, and whose files are being.
+/// A peer with its logs cleared in memory, and its files being cleared.
 pub(super) struct ClearingPeer {
     peer: Arc<Peer>,
-    /// Bytes that were in memory.
+    /// Bytes cleared in memory.
     memory: u64,
     logs: Option<[Cleared; 2]>,
     hints: Option<HintsSaved>,
@@ -27,7 +27,8 @@ impl ClearingPeer {
         Self { peer: Arc::clone(peer), memory, logs, hints: peer.empty_hints() }
     }
 
-    /// Waits for the disk, but not beyond `end`, and says what was cleared. What was not is added to `failed`.
+    /// Waits for the disk, but not beyond `end`, and reports the cleared bytes. Failures are added to
+    /// `failed`.
     pub(super) async fn end(self, end: Instant, failed: &mut Vec<String>) -> ClearedReport {
         let name = self.peer.name();
         let mut disk = 0;
@@ -53,7 +54,7 @@ impl ClearingPeer {
     }
 }
 
-/// The logs of peers that are no longer there, which are to be removed.
+/// Logs of past peers, to be removed.
 pub(super) struct ClearingPast {
     pub(super) logs: Logs,
     pub(super) state: watch::Receiver<Arc<State>>,
@@ -61,7 +62,7 @@ pub(super) struct ClearingPast {
 }
 
 impl ClearingPast {
-    /// Removes them while nobody comes and goes, but waits not beyond `end`; returns what was removed.
+    /// Removes them while no peers come and go, but waits not beyond `end`; returns the removed logs.
     pub(super) async fn clear(self, end: Instant) -> Result<Vec<ClearedReport>, String> {
         let stays = |why: &str| format!("may stay on disk: {why}");
         let late = |_| stays(&format!("it took longer than {DISK_LIMIT:?}"));
@@ -88,7 +89,7 @@ async fn log_cleared(cleared: Cleared, end: Instant) -> Result<u64, String> {
     }
 }
 
-/// Waits until nothing stays on disk of what was known of a peer's store.
+/// Waits until the knowledge of a peer's store is cleared on disk.
 async fn hints_cleared(saved: HintsSaved, end: Instant) -> Result<(), String> {
     match timeout_at(end, saved).await {
         Ok(Ok(saved)) => saved.map(drop).map_err(|error| format!("stays on disk: {error}")),
@@ -108,5 +109,5 @@ pub(super) async fn chunks_cleared(chunks: ChunksCleared, end: Instant) -> Resul
     }
 }
 
-/// How long disks may take to clear what is to be, all together; less than a client waits.
+/// Time for all disks to clear; less than a client's patience.
 pub(super) const DISK_LIMIT: Duration = Duration::from_secs(8);

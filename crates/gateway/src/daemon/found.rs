@@ -1,4 +1,4 @@
-//! Gateways of the site that were found: they become peers, and cease to be, by the same way as those of a reload.
+//! Discovered gateways of the site, as peers by way of reloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ use crate::config::{self, Config};
 use crate::discovery::{NoteSocketError, NoteSockets, Ports, Talk};
 use crate::identity::PublicKey;
 
-/// Opens the sockets that notes cross, if the configuration wants others to be looked for.
+/// Opens the sockets of discovery, if configured.
 pub(super) fn open(config: &Config) -> Result<Option<NoteSockets>, NoteSocketError> {
     let Some(discovery) = &config.discovery else { return Ok(None) };
     let mut interfaces: Vec<String> =
@@ -26,14 +26,14 @@ pub(super) fn open(config: &Config) -> Result<Option<NoteSockets>, NoteSocketErr
     NoteSockets::open(discovery.port, &interfaces).map(Some)
 }
 
-/// Looks for others, and takes in and gives up who comes and goes, until the gateway is told to stop.
+/// Runs discovery, and adopts and drops gateways, until the gateway is told to stop.
 pub(super) async fn run(site: Arc<Site>, report: Arc<Report>, mut talk: Talk) {
     let mut stopped = site.stopped.clone();
     loop {
         talk.handle_configured(&configured(&report.state().config));
         tokio::select! {
             () = talk.step(|| Ports::of(report.state().ports.iter().map(|port| port.address))) => {}
-            // An error means that the gateway ends.
+            // An error means the end of the gateway.
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
         let state = report.state();
@@ -48,7 +48,7 @@ pub(super) async fn run(site: Arc<Site>, report: Arc<Report>, mut talk: Talk) {
     }
 }
 
-/// Says which of those that speak are up.
+/// Returns the links of discovered peers, up or down.
 fn links(state: &State) -> BTreeMap<PublicKey, bool> {
     let of = |peer: &Arc<crate::tunnel::peer::Peer>| {
         peer.settings.keys.iter().map(|key| (*key, peer.is_up())).collect::<Vec<_>>()
@@ -62,7 +62,7 @@ fn configured(config: &Config) -> BTreeSet<PublicKey> {
     peers.flat_map(|peer| &peer.public_keys).copied().collect()
 }
 
-/// Says what peers there are to be beside those of the file, in the order of their keys.
+/// Returns the wanted peers beyond the file's, in the order of their keys.
 fn wanted(config: &Config, talk: &Talk) -> Vec<config::Peer> {
     let Some(discovery) = &config.discovery else { return Vec::new() };
     let ours = config.gateway.identity.public_key();
@@ -99,7 +99,7 @@ fn destination(address: SocketAddr) -> Destination {
     Destination { host: Host::Ip(ip), port: address.port() }
 }
 
-/// Puts these in the place of those that were found before.
+/// Replaces the discovered peers by these.
 async fn adopt(site: &Site, report: &Report, found: Vec<config::Peer>) -> Result<(), StartError> {
     let _changing = report.changing.lock().await;
     let old = report.state();
@@ -126,5 +126,5 @@ async fn adopt(site: &Site, report: &Report, found: Vec<config::Peer>) -> Result
     Ok(())
 }
 
-/// What the names of those begin with that were found; no name in the file has a colon.
+/// Prefix of discovered peers' names; no name in the file has a colon.
 const FOUND: &str = "found:";

@@ -29,12 +29,12 @@ pub(super) async fn run(state: watch::Receiver<Arc<State>>) {
         if trimmed.is_err() {
             return;
         }
-        // What is left is in use: logs and tables that have grown.
+        // The rest is in use: logs and tables that have grown.
         least = resident().map_or(beside, |bytes| bytes.saturating_sub(flows));
     }
 }
 
-/// Returns the anonymous memory of this process; none where the system does not say.
+/// Returns the anonymous memory of this process; none if the system does not report it.
 fn resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -45,7 +45,7 @@ fn resident() -> Option<u64> {
 /// Twice, and some time for the work, fits into ten seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
 
-/// So many looks behind a burst find what was in use still when its first memory came back.
+/// Looks behind a burst: memory still in use at the first one is given back by a later one.
 const LOOKS_BEHIND: u32 = 15;
 
 /// Less than this is soon used again.
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resident_memory_grows_with_what_is_touched() {
+    fn resident_memory_grows_with_touched_pages() {
         let Some(before) = resident() else { return };
         let touched = vec![7_u8; 64 << 20];
         let after = resident().unwrap();

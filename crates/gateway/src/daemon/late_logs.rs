@@ -1,4 +1,4 @@
-//! Logs that are kept after all: their disk hung at the start, or at a reload, and answers again.
+//! Late persistence of logs, after a hung disk answers again.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use super::start::log_owner;
 use super::state::State;
 use crate::logs::Logs;
 
-/// Has peers' logs kept that are not, whenever a disk that was waited for in vain answers again, until the gateway is
+/// Starts persistence for peers without it, whenever a timed-out disk answers again, until the gateway is
 /// told to stop.
 pub(super) async fn run(report: Arc<Report>, logs: Logs) {
     let mut stopped = report.stopped.clone();
     loop {
         tokio::select! {
             () = logs.answered() => {}
-            // An error means that the gateway ends.
+            // An error means the end of the gateway.
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
         let _changing = report.changing.lock().await;
@@ -22,14 +22,15 @@ pub(super) async fn run(report: Arc<Report>, logs: Logs) {
     }
 }
 
-/// The links go on, and so do their epochs and offsets, of which the disk may have others; it begins with nothing.
+/// The links go on with their epochs and offsets; the disk may have different ones, so it begins with
+/// nothing.
 async fn keep_again(state: &State, logs: &Logs) {
     let peers = state.config.peers.iter().zip(&state.peers);
     let (configs, peers): (Vec<_>, Vec<_>) = peers.filter(|(_, peer)| peer.may_keep_logs()).unzip();
     let Some(opened) = logs.open_anew(configs.into_iter().map(log_owner).collect()).await else { return };
     peers.iter().zip(opened).for_each(|(peer, opened)| peer.keep_logs(opened));
     let peers = peers.len();
-    // First, so that whoever sees in the status that they are kept finds this in the log.
+    // First: a status with persistence must find this line in the log.
     tracing::info!(
         peers,
         "the disk of logs answers again: they are kept from now on, what it had of them is forgotten"
@@ -54,7 +55,7 @@ mod tests {
     use crate::logs::{HANGS, Patience};
 
     const LIMIT: Duration = Duration::from_secs(60);
-    /// Codes as configured, however busy the machine is: what is not coded is not remembered either.
+    /// Codes as configured, independent of the machine's load: uncoded bytes are not logged either.
     const UNCHANGING: &str = "[codec]\nadapt = false\n";
 
     async fn start(dir: &Path, text: &str, patience: Patience) -> Gateway {
@@ -66,7 +67,7 @@ mod tests {
         gateway.report.state().peers[0].status().link
     }
 
-    /// A server that sends every client other bytes.
+    /// A server with different bytes for every client.
     async fn origin() -> std::net::SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,7 +91,7 @@ mod tests {
         client.read_to_end(&mut Vec::new()).await.unwrap()
     }
 
-    /// Starts a hub that keeps nothing; returns the configuration of a branch that keeps its logs, too.
+    /// Starts a hub without persistence; returns the configuration of a branch with persistent logs, too.
     async fn hub(dir: &Path) -> (Gateway, String) {
         hub_with(dir, "", "64 MiB").await
     }
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn holes_that_a_slow_disk_left_are_filled_before_memory_is_given_back() {
+    async fn holes_of_a_slow_disk_are_filled_before_memory_release() {
         let dir = tempfile::tempdir().unwrap();
         let (_hub, text) = hub(dir.path()).await;
         let branch = start(dir.path(), &text, Patience::default()).await;
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_full_log_that_is_written_anew_is_there_as_a_whole_at_both_ends() {
+    async fn rewritten_full_log_is_complete_at_both_ends() {
         let dir = tempfile::tempdir().unwrap();
         let (hub, text) = hub_with(dir.path(), "state = \"hub-state\"", "1 MiB").await;
         let branch = start(dir.path(), &text, Patience::default()).await;
@@ -153,7 +154,7 @@ mod tests {
         let peers = [&branch, &hub].map(|gateway| Arc::clone(&gateway.report.state().peers[0]));
         for number in 0..12 {
             let stall = |is_slow| peers.iter().for_each(|peer| peer.log_writer().unwrap().stall(is_slow));
-            // What it was too slow for makes a log be written anew.
+            // Pieces skipped by a slow disk cause a log to be rewritten.
             if number == 3 {
                 stall(true);
             }
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_gateway_that_started_on_a_disk_that_hung_keeps_its_logs_once_it_answers() {
+    async fn gateway_persists_logs_once_a_hung_disk_answers() {
         let dir = tempfile::tempdir().unwrap();
         let (_hub, text) = hub(dir.path()).await;
         let hangs = dir.path().join("state").join(HANGS);

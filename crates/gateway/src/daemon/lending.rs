@@ -1,24 +1,25 @@
-//! Memory that is planned for flows and not used goes to logs, and comes back; what logs do not use goes to flows that are
-//! busy. The decisions stand in `docs/internals/log-sizes.md`.
+//! Lending of unused flow memory to logs, and the reverse.
+//!
+//! The decisions stand in `docs/internals/log-sizes.md`.
 
-/// What a peer's flows have of the memory that logs share.
+/// A peer's flow memory, as part of the memory shared with logs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlowMemory {
-    /// What the configuration gives them.
+    /// Its configured size.
     pub(super) planned: u64,
     /// Whether that is set.
     pub(super) is_set: bool,
-    /// What they have now.
+    /// Its present size.
     pub(super) limit: u64,
 }
 
 impl FlowMemory {
-    /// Begins with what is planned.
+    /// Begins with the planned size.
     pub(super) fn of(planned: u64, is_set: bool) -> Self {
         Self { planned, is_set, limit: planned }
     }
 
-    /// Whether flows that have taken so much need more than they have.
+    /// Whether flows with so much taken need more.
     pub(super) fn presses(self, taken: u64) -> bool {
         self.is_short(taken) && self.want(taken) > self.limit
     }
@@ -27,7 +28,7 @@ impl FlowMemory {
         taken > self.limit / 4 * 3
     }
 
-    /// Returns what is reckoned for flows that have taken so much: twice that, within bounds, and not little more where
+    /// Returns the demand of flows with so much taken: twice that, within bounds, and not little more while
     /// they grow.
     fn want(self, taken: u64) -> u64 {
         if self.is_set {
@@ -37,16 +38,16 @@ impl FlowMemory {
         taken.saturating_add(more).clamp(self.planned.min(NEVER_LENT), self.planned.max(FLOWS_UNLENT))
     }
 
-    /// Returns what they get whatever logs need. What they have taken cannot be lent: credit is not revoked.
+    /// Returns their part ahead of logs. Taken memory cannot be lent: credit is not revoked.
     fn own(self, taken: u64) -> u64 {
         self.want(taken).min(self.planned).max(taken.min(self.limit))
     }
 }
 
-/// Divides the memory that is planned for these flows, and `bytes` for logs, which need `least` of it. Returns what the
-/// flows of each get, and what logs get. Flows beside each other are what they have, and how much of it they have taken.
+/// Divides the memory planned for these flows, and `bytes` for logs with a need of `least`. Returns each
+/// flow's part, and the logs'. Input are the flows' present sizes with their taken memory.
 ///
-/// Flows borrow of `bytes` only, so that what is planned for flows comes back to them whatever others have borrowed.
+/// Flows borrow of `bytes` only: memory planned for flows comes back to them regardless of others' loans.
 pub(super) fn divide(bytes: u64, least: u64, flows: &[(FlowMemory, u64)]) -> (Vec<u64>, u64) {
     let sum = |part: fn(&(FlowMemory, u64)) -> u64| flows.iter().map(part).fold(0, u64::saturating_add);
     let lent = sum(|(flows, taken)| flows.planned.saturating_sub(flows.own(*taken)));
@@ -54,7 +55,7 @@ pub(super) fn divide(bytes: u64, least: u64, flows: &[(FlowMemory, u64)]) -> (Ve
     let more = |(flows, taken): &(FlowMemory, u64)| flows.want(*taken).saturating_sub(flows.own(*taken));
     let all_more: u64 = flows.iter().map(more).fold(0, u64::saturating_add);
     let there = bytes.saturating_sub(borrowed);
-    // Half of what logs can spare: the other half remembers.
+    // Half of the logs' surplus: the other half goes on caching.
     let given = (there.saturating_sub(least) / 2).min(all_more);
     let limits = flows.iter().map(|of| {
         let part = u128::from(more(of)) * u128::from(given) / u128::from(all_more.max(1));
@@ -63,8 +64,8 @@ pub(super) fn divide(bytes: u64, least: u64, flows: &[(FlowMemory, u64)]) -> (Ve
     (limits.collect(), (there - given).saturating_add(lent))
 }
 
-/// Returns the next size of a log that has `own` and may have `size`, of `least` to `most`. A size is told to the peer, so
-/// it changes by steps: an idle link is not to hear each second that another log has grown a little.
+/// Returns the next size of a log between `own` and `size`, from `least` to `most`. A size is reported to the
+/// peer, so it changes by steps: an idle link is not to hear of another log's growth each second.
 pub(super) fn in_steps(own: u64, size: u64, least: u64, most: u64) -> u64 {
     if size >= most {
         return size;
@@ -74,15 +75,15 @@ pub(super) fn in_steps(own: u64, size: u64, least: u64, most: u64) -> u64 {
     if size >= own && stepped < own.saturating_add(own / WORTH_TELLING) { own } else { stepped }
 }
 
-/// What flows keep of what is planned for them while they are idle, if it is more: enough to begin with until a look.
+/// Idle flows' reserve of their planned memory: enough to begin with until a look.
 const NEVER_LENT: u64 = 4 << 20;
-/// What flows of a peer get while they use it, if logs have that much to spare.
+/// A peer's flow memory in use, if logs have that much to spare.
 const FLOWS_UNLENT: u64 = 16 << 20;
-/// What flows that are short of memory get more at least, if logs have that.
+/// Minimum growth of pressed flows, if logs have that.
 const STEP_OF_FLOWS: u64 = 4 << 20;
 /// Sizes have at least so many steps below them.
 const STEPS: u64 = 32;
-/// A log that could grow by less than this part stays.
+/// A log with less than this part to grow stays.
 const WORTH_TELLING: u64 = 8;
 
 #[cfg(test)]
@@ -97,14 +98,14 @@ mod tests {
         (FlowMemory { limit: limit * MIB, ..FlowMemory::of(planned * MIB, false) }, taken * MIB)
     }
 
-    /// What flows and logs get in MiB, of 20 MiB for logs that need 2.
+    /// Parts of flows and logs in MiB, of 20 MiB for logs with a need of 2.
     fn divided(of: &[(FlowMemory, u64)]) -> (Vec<u64>, u64) {
         let (limits, logs) = divide(20 * MIB, 2 * MIB, of);
         (limits.iter().map(|limit| limit / MIB).collect(), logs / MIB)
     }
 
     #[test]
-    fn idle_flows_lend_to_logs_and_busy_ones_take_it_back() {
+    fn idle_flows_lend_to_logs_and_busy_ones_reclaim() {
         assert_eq!(divided(&[flows(16, 16, 0), flows(16, 16, 0)]), (vec![4, 4], 44));
         assert_eq!(divided(&[flows(16, 4, 4), flows(16, 4, 0)]), (vec![8, 4], 40));
         assert_eq!(divided(&[flows(16, 8, 8), flows(16, 4, 0)]), (vec![16, 4], 32));
@@ -112,19 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn busy_flows_borrow_half_of_what_logs_can_spare() {
+    fn busy_flows_borrow_half_of_the_logs_surplus() {
         assert_eq!(divided(&[flows(2, 2, 0), flows(2, 2, 0)]), (vec![2, 2], 20));
         assert_eq!(divided(&[flows(2, 2, 2), flows(2, 2, 0)]), (vec![6, 2], 16));
         assert_eq!(divided(&[flows(2, 6, 2), flows(2, 2, 0)]), (vec![4, 2], 18), "less than that is used");
         assert_eq!(divided(&[flows(2, 4, 4), flows(2, 2, 0)]), (vec![8, 2], 14));
-        // What others have taken of it comes back once it is free.
+        // Memory lent to others comes back once it is free.
         assert_eq!(divided(&[flows(2, 10, 10), flows(2, 8, 6)]), (vec![11, 7], 5));
         assert_eq!(divided(&[flows(2, 16, 1), flows(2, 16, 0)]), (vec![2, 2], 20));
         assert_eq!(divided(&[flows(1, 1, 1); 30]).1, 20 - 9);
     }
 
     #[test]
-    fn flow_memory_that_is_set_is_neither_lent_nor_exceeded() {
+    fn fixed_flow_memory_is_neither_lent_nor_exceeded() {
         let set = FlowMemory::of(8 * MIB, true);
         for taken in [0, 8 * MIB, 60 * MIB] {
             assert_eq!(divided(&[(set, taken)]), (vec![8], 20));
@@ -148,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn flows_and_logs_stay_within_what_is_planned(
+        fn flows_and_logs_stay_within_the_plan(
             logs in 2 * MIB..200 * MIB,
             looks in prop::collection::vec(prop::collection::vec(0u64..40 * MIB, 5), 1..20),
             planned in prop::collection::vec(0u64..40 * MIB, 5),
@@ -171,7 +172,7 @@ mod tests {
         }
 
         #[test]
-        fn no_step_exceeds_what_there_is(
+        fn no_step_exceeds_the_available_memory(
             own in 0u64..100 * MIB, size in 0u64..100 * MIB, least in 0u64..MIB, most in 0u64..64 * MIB,
         ) {
             let next = in_steps(own, size, least, most);

@@ -1,4 +1,4 @@
-//! The sockets that a gateway listens on, bound before anything uses them.
+//! A gateway's listening sockets, bound ahead of their use.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,19 +18,20 @@ pub(super) struct Listeners {
     pub(super) admin: Option<Bound>,
 }
 
-/// A socket that listens.
+/// A listening socket.
 pub(super) struct Bound {
     pub(super) listener: TcpListener,
-    /// Where, with the port that the system chose where the configuration says 0.
+    /// Its address; a configured port 0 is replaced by the system's choice.
     pub(super) address: SocketAddr,
-    /// The socket of the other family, where rules lead both families here.
+    /// The socket of the other family, if rules lead both families here.
     pub(super) twin: Option<TcpListener>,
-    /// What listens on all addresses of a family until a reload is done. While there is any, this does not listen yet.
+    /// Listeners on all addresses of a family until a reload is done. While there is one, this does not
+    /// listen yet.
     pub(super) behind: Vec<Arc<TcpListener>>,
 }
 
 impl Bound {
-    /// Listens on `address`, which stands at `key` in the configuration.
+    /// Listens on `address`, configured at `key`.
     pub(super) fn new(address: SocketAddr, key: &'static str, sharing: Sharing) -> Result<Self, StartError> {
         let bound = sockets::listen(address, sharing).and_then(|listener| {
             listener.local_addr().map(|address| Self { listener, address, twin: None, behind: Vec::new() })
@@ -38,7 +39,7 @@ impl Bound {
         bound.map_err(|source| StartError::Listen { address, key, source })
     }
 
-    /// Listens where an interception takes connections in.
+    /// Listens for an interception.
     pub(super) fn of(config: &Intercept, sharing: Sharing) -> Result<Self, StartError> {
         let address = config.listen;
         let bind = || {
@@ -77,12 +78,12 @@ impl Bound {
         share(self, Sharing::Alone)
     }
 
-    /// Returns what listens, of both families.
+    /// Returns the listeners, of both families.
     pub(super) fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
         std::iter::once(&self.listener).chain(&self.twin)
     }
 
-    /// Returns where it listens, of both families.
+    /// Returns the listening addresses, of both families.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let twin = self.twin.as_ref().and_then(|twin| twin.local_addr().ok());
         std::iter::once(self.address).chain(twin)
@@ -108,7 +109,7 @@ impl Listeners {
     }
 }
 
-/// Where the addresses stand in the configuration.
+/// Their key in the configuration.
 pub(super) const TUNNEL: &str = "[gateway] listen";
 pub(super) const INTERCEPT: &str = "[[intercept]] listen";
 pub(super) const ADMIN: &str = "[gateway] admin";

@@ -1,5 +1,6 @@
-//! How much memory each log has: shared out anew every second by what logs save, and given back by those that nobody
-//! uses. The decisions stand in `docs/internals/log-sizes.md`.
+//! Sizes of logs, shared out every second by their savings.
+//!
+//! Unused logs give memory back. The decisions stand in `docs/internals/log-sizes.md`.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,19 +18,19 @@ use super::state::State;
 use crate::config::{self, LogBudget, log_demand};
 use crate::tunnel::peer::Peer;
 
-/// What is known of a peer's logs from one look to the next.
+/// Knowledge of a peer's logs from one look to the next.
 struct Watched {
     peer: Arc<Peer>,
-    /// What they ask for as far as the configuration says.
+    /// Their demands by configuration.
     demands: [Demand; 2],
     limits: LogLimits,
     flows: FlowMemory,
-    /// What was counted when there was traffic last, and when that was.
+    /// Counters and time of the last traffic.
     traffic: Traffic,
     since: Instant,
 }
 
-/// Counts that change with every block and flow.
+/// Counters changed by every block and flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Traffic([u64; 5]);
 
@@ -39,12 +40,12 @@ impl Traffic {
     }
 }
 
-/// What the logs of a peer begin with.
+/// Initial limits of a peer's logs.
 pub(super) fn first_limits(peer: &config::Peer) -> LogLimits {
     LogLimits { out: peer.memory.log_sent, inbound: peer.memory.log_received }
 }
 
-/// Shares the memory out for as long as the gateway runs, among the peers that it then has.
+/// Shares the memory out among the present peers, for as long as the gateway runs.
 pub(super) async fn run(mut state: watch::Receiver<Arc<State>>) {
     let mut now = Arc::clone(&state.borrow_and_update());
     let mut watched = watch_peers(&now, Vec::new());
@@ -71,7 +72,7 @@ pub(super) async fn run(mut state: watch::Receiver<Arc<State>>) {
     }
 }
 
-/// Watches the peers that there are now; what is known of those that were there before is kept.
+/// Watches the present peers; knowledge of earlier ones is kept.
 fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
     let watch = |(settings, peer): (&config::Peer, &Arc<Peer>)| {
         let matchings = state.config.policies.matchings(&settings.name, settings.settings.plan());
@@ -80,7 +81,7 @@ fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
         match before.iter().position(|known| Arc::ptr_eq(&known.peer, peer)) {
             Some(at) => {
                 let known = before.swap_remove(at);
-                // What the link has is what it was told last.
+                // The link has its last reported limit.
                 let flows = FlowMemory { limit: known.flows.limit, ..flows };
                 Watched { demands, flows, ..known }
             }
@@ -94,11 +95,11 @@ fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
             },
         }
     };
-    // Those that were found have memory of their own.
+    // Discovered peers have memory of their own.
     state.config.peers.iter().zip(&state.peers).filter(|(peer, _)| !peer.found).map(watch).collect()
 }
 
-/// Waits until logs that are on disk only ask for memory.
+/// Waits for a memory request by logs on disk only.
 async fn any_asks(watched: &[Watched]) {
     any(watched.iter().map(|watched| watched.peer.asked_for_share())).await;
 }
@@ -127,7 +128,7 @@ fn look(budget: LogBudget, log_idle: Duration, watched: &mut [Watched]) {
         demands.iter_mut().for_each(|demand| demand.minimum = demand.minimum.min(LEAST_LOG));
     }
     let sizes = share_out(bytes, &demands);
-    // Those give first that lend.
+    // Lenders give first.
     for (watched, limit) in watched.iter_mut().zip(&flow_limits) {
         watched.set_flow_memory(watched.flows.limit.min(*limit));
     }
@@ -142,26 +143,26 @@ fn look(budget: LogBudget, log_idle: Duration, watched: &mut [Watched]) {
     for (watched, limit) in watched.iter_mut().zip(flow_limits) {
         watched.set_flow_memory(limit);
     }
-    // Once all others have given up what these get.
+    // Once all others have given up their surplus.
     for (watched, _) in watched.iter().zip(&seen).filter(|(_, seen)| seen.takes_memory) {
         watched.peer.grant_share();
     }
 }
 
-/// Returns what the flows of each get, and what all logs get together.
+/// Returns each peer's flow memory, and the logs' total.
 fn divide(budget: LogBudget, watched: &[Watched], seen: &[Seen]) -> (Vec<u64>, u64) {
     if !budget.contested {
         return (watched.iter().map(|watched| watched.flows.planned).collect(), budget.bytes);
     }
     let flows: Vec<_> =
         watched.iter().zip(seen).map(|(watched, seen)| (watched.flows, seen.stats.flows_reserved)).collect();
-    // Also those that are on disk: they may come back at any time.
+    // Including logs on disk: they may come back at any time.
     let mut fewest: Vec<Demand> = watched.iter().flat_map(|watched| watched.demands).collect();
     fewest.iter_mut().for_each(|demand| demand.minimum = demand.minimum.min(LEAST_LOG));
     lending::divide(budget.bytes, least(&fewest), &flows)
 }
 
-/// Returns what logs take that are as small as may be.
+/// Returns the minimum size of the logs.
 fn least(demands: &[Demand]) -> u64 {
     demands.iter().map(|demand| demand.cost(demand.minimum)).sum()
 }
@@ -183,7 +184,7 @@ impl Seen {
 }
 
 impl Watched {
-    /// What both logs ask for now.
+    /// The present demands of both logs.
     fn ask(&self, seen: &Seen) -> [Demand; 2] {
         if !seen.takes_memory {
             return [Demand::default(); 2];
@@ -192,7 +193,7 @@ impl Watched {
         let [for_out, for_inbound] = self.demands;
         let (sent, received) = (&seen.stats.out, &seen.stats.inbound);
         let is_busy = self.is_busy() || Traffic::of(&seen.stats) != self.traffic;
-        // What is still to be read of a disk is as large as it was.
+        // A log not yet read from disk keeps its size.
         let used = |own: u64, used: u64| if received.released { own } else { wanted(used, is_busy) };
         [
             ask(for_out, out, used(out, sent.log_used), sent.log_limit, sent.log_capacity, sent.curve),
@@ -214,7 +215,7 @@ impl Watched {
         }
     }
 
-    /// Sets the sizes of both logs; also those that stay, as that is when the peer is told what they are worth.
+    /// Sets the sizes of both logs; also unchanged ones, as the call reports their worth to the peer.
     fn set_log_limits(&mut self, budget: LogBudget, sizes: &[u64], demands: &[Demand]) {
         let ([out, inbound], [for_out, for_inbound]) = (sizes, demands) else { return };
         let next = |own: u64, size: u64, demand: &Demand| match budget.contested {
@@ -234,7 +235,7 @@ impl Watched {
         self.since.elapsed() < 2 * LOOK_EVERY
     }
 
-    /// Has a look come before a log is full that may become larger.
+    /// Triggers a look ahead of a growable log's filling.
     fn tell_when_filled(&self, budget: LogBudget, stats: &LinkStats) {
         let more = |own: u64, used: u64, demand: &Demand| {
             let left = own.saturating_sub(used) / 2;
@@ -265,16 +266,16 @@ impl Watched {
     }
 }
 
-/// Returns what a log that holds so much gets sooner than others get more: what it holds and room for what is in flight,
-/// and room to grow where there is traffic.
+/// Returns the prioritized size of a log with so many bytes: they, room for bytes in flight, and room to grow
+/// under traffic.
 fn wanted(used: u64, is_busy: bool) -> u64 {
     let more = if is_busy { used.max(GROWTH) } else { used / 3 };
     used.saturating_add(more)
 }
 
-/// Returns what one log asks for. It has `own`, and gets `wanted` sooner than others get more: what is not filled is lent.
+/// Returns one log's demand. It has `own`, and gets `wanted` with priority: the unfilled part is lent.
 fn ask(demand: Demand, own: u64, wanted: u64, in_use: u64, capacity: u64, curve: Curve) -> Demand {
-    // Where the other end has less memory, more of ours is of no use; twice as much lets both grow step by step.
+    // Beyond the other end's memory, more of ours is of no use; twice as much lets both grow step by step.
     let useful = if in_use < own { in_use.saturating_mul(2) } else { u64::MAX };
     let maximum = demand.maximum.min(capacity).min(useful).max(demand.minimum);
     let present = wanted.max(demand.minimum).min(maximum);
@@ -282,15 +283,15 @@ fn ask(demand: Demand, own: u64, wanted: u64, in_use: u64, capacity: u64, curve:
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often it is seen whether flows are short of memory, where logs compete.
+/// Interval of checks for pressed flows, with competing logs.
 const GLANCE_EVERY: Duration = Duration::from_millis(250);
-/// How long after a look another is made for logs that fill, at least.
+/// Minimum interval of looks triggered by filling logs.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
-/// What a log with traffic gets beyond what it holds, sooner than others get more.
+/// Prioritized growth of a log with traffic.
 const GROWTH: u64 = 4 << 20;
 /// No look is made before so much was remembered.
 const LITTLE: u64 = 256 << 10;
-/// The least that a log gets where busy flows have what all would need for more.
+/// Minimum size of a log while busy flows hold the memory for more.
 const LEAST_LOG: u64 = 256 << 10;
 
 #[cfg(test)]
@@ -313,7 +314,7 @@ mod tests {
         Watched { peer, demands: [demand; 2], limits, flows, traffic, since }
     }
 
-    /// What the logs of each may hold.
+    /// Each peer's log limits.
     fn limits(watched: &[Watched]) -> Vec<u64> {
         let limits = |watched: &Watched| {
             let stats = watched.peer.status().link;
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn logs_that_come_back_have_their_share_before_they_are_read() {
+    async fn returning_logs_get_their_share_before_the_read() {
         let mut watched = [watched(), watched()];
         let look = |watched: &mut [Watched]| super::look(BUDGET, Duration::MAX, watched);
         watched[1].peer.only_on_disk();
@@ -343,14 +344,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn full_log_gets_what_empty_ones_do_not_use() {
+    async fn full_log_gets_unused_memory_of_empty_ones() {
         let full = Demand { minimum: MIB, maximum: 16 * MIB, quarters: 4, ..Demand::default() };
         let curve = Curve::default();
         let held = |own: u64, used: u64| ask(full, own, wanted(used, used > 0), own, 16 * MIB, curve);
         let empty = held(4 * MIB, 0);
         let sizes = share_out(16 * MIB, &[held(4 * MIB, 4 * MIB), empty, empty, empty]);
         assert!(sizes[0] >= 8 * MIB && sizes[1] >= 2 * MIB, "{sizes:?}");
-        // One that begins gets room to grow from those that are full and idle, and they keep what they hold.
+        // A beginning log gets room to grow from full and idle ones, and they keep their content.
         let idle = ask(full, 16 * MIB, wanted(10 * MIB, false), 16 * MIB, 16 * MIB, curve);
         let begins = ask(full, MIB, wanted(MIB, true), MIB, 16 * MIB, curve);
         let sizes = share_out(46 * MIB, &[idle, idle, idle, begins]);

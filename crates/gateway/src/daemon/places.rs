@@ -1,4 +1,4 @@
-//! Where a gateway listens before and after a reload: what stays, what is bound anew, and what goes.
+//! Listeners across a reload: staying, newly bound, closing.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -14,14 +14,14 @@ use crate::intercept::Entrance;
 use crate::sockets::{self, Sharing};
 use crate::tunnel::listener::TunnelPort;
 
-/// What listens now, or will.
+/// A present or future listener.
 pub(super) enum Place<T> {
     Kept(T),
     New(Bound),
 }
 
 impl<T> Place<T> {
-    /// Returns what was bound anew.
+    /// Returns a newly bound socket.
     fn bound(&self) -> Option<&Bound> {
         match self {
             Self::Kept(_) => None,
@@ -30,7 +30,7 @@ impl<T> Place<T> {
     }
 }
 
-/// What listens after the reload, in the configuration's order, and what no longer does.
+/// Listeners after the reload, in the configuration's order, and the closing ones.
 pub(super) struct Places {
     pub(super) ports: Vec<Place<Arc<TunnelPort>>>,
     pub(super) entrances: Vec<Place<Arc<Entrance>>>,
@@ -39,7 +39,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Finds what can stay and binds what is new; nothing is closed or used yet.
+    /// Finds staying listeners and binds new ones; nothing is closed or used yet.
     pub(super) fn find(old: &State, config: &Config, done: &mut Reloaded) -> Result<Self, StartError> {
         let mut own = Own::of(old);
         let ports: Vec<_> = config.gateway.listen.iter().map(|address| own.keep_port(*address)).collect();
@@ -83,7 +83,7 @@ impl Places {
         })
     }
 
-    /// Has those listen that could not before the rules of what they replace were gone.
+    /// Starts listeners delayed by the rules of their predecessors.
     ///
     /// # Errors
     /// If one cannot.
@@ -96,13 +96,13 @@ impl Places {
         Ok(())
     }
 
-    /// Returns where what is new listens.
+    /// Returns the addresses of new listeners.
     pub(super) fn new_addresses(&self) -> Vec<SocketAddr> {
         let ports = self.ports.iter().filter_map(Place::bound);
         ports.chain(self.entrances.iter().filter_map(Place::bound)).flat_map(Bound::addresses).collect()
     }
 
-    /// Returns where connections are taken in, in order; those that are new are not open yet.
+    /// Returns the entrances in order; new ones are not open yet.
     pub(super) fn weak_entrances(&self) -> Vec<Weak<Entrance>> {
         let weak = |place: &Place<_>| match place {
             Place::Kept(entrance) => Arc::downgrade(entrance),
@@ -112,15 +112,15 @@ impl Places {
     }
 }
 
-/// What this gateway listens on: what stays, and what goes as far as nothing was found that keeps it.
+/// This gateway's listeners: staying ones, and closing ones unless a use is found for them.
 struct Own {
     ports: Vec<(SocketAddr, Arc<TunnelPort>)>,
     entrances: Vec<(Intercept, Arc<Entrance>)>,
-    /// Where what stays listens, and the keys in the configuration.
+    /// Addresses of staying listeners, with their keys in the configuration.
     stays: Vec<(SocketAddr, &'static str)>,
 }
 
-/// What is to be bound.
+/// A socket to bind.
 #[derive(Clone, Copy)]
 enum Wanted<'a> {
     Port(SocketAddr),
@@ -152,9 +152,9 @@ impl Own {
         Some((before, entrance))
     }
 
-    /// Binds. Where only what goes is in the way, and takes in the same kind of connections, both have the port until it
-    /// goes: nobody who connects meanwhile is turned away, and nothing has to be opened again if the reload fails. If it
-    /// takes in another kind, at another address, what rules lead here listens once these are loaded.
+    /// Binds. If only a closing listener of the same kind is in the way, both share the port until it closes:
+    /// no connection is refused meanwhile, and nothing has to be reopened after a failed reload. If it is of
+    /// another kind, at another address, a socket reached by rules listens once these are loaded.
     fn bind(&self, wanted: Wanted<'_>) -> Result<Bound, StartError> {
         let error = match wanted.bind(Sharing::Alone) {
             Err(StartError::Listen { address, key, source })
@@ -193,7 +193,8 @@ impl Own {
         let listeners = || in_the_way.iter().flat_map(|(.., listeners)| listeners);
         let share = |sharing| listeners().try_for_each(|listener| sockets::share(listener, sharing));
         let bound = share(Sharing::Shared).ok().and_then(|()| wanted.bind(sharing).ok());
-        // Another gateway does not ask to share, and is to find the port taken. An error means that the socket is broken.
+        // Another gateway does not ask to share, and is to find the port taken. An error means a broken
+        // socket.
         let _ = share(Sharing::Alone);
         let Some(mut bound) = bound else { return Err(itself(*other, other_key)) };
         if sharing == Sharing::Late {
@@ -212,7 +213,8 @@ impl Wanted<'_> {
         }
     }
 
-    /// Says whether what comes by new rules reaches this and not what listens on `other`, although both have the port.
+    /// Whether connections by new rules reach this and not the listener on `other`, although both have the
+    /// port.
     fn can_wait_for(self, other: SocketAddr) -> bool {
         let Self::Entrance(intercept) = self else { return false };
         let Some(capture) = intercept.mode.capture() else { return false };
@@ -223,7 +225,7 @@ impl Wanted<'_> {
         !own.contains(&other) && (!is_all || is_apart)
     }
 
-    /// Where, of both families.
+    /// Its addresses, of both families.
     fn addresses(self) -> Vec<SocketAddr> {
         match self {
             Self::Port(address) => vec![address],
@@ -231,7 +233,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Where it is said to listen, and the key in the configuration.
+    /// Its configured address, and its key in the configuration.
     fn place(self) -> (SocketAddr, &'static str) {
         match self {
             Self::Port(address) => (address, TUNNEL),
@@ -240,7 +242,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Says whether who listens on one address is in the way of the other.
+/// Whether listeners on the two addresses exclude each other.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let ips = [one.ip(), other.ip()];
     one.port() == other.port()

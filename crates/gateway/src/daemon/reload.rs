@@ -15,34 +15,34 @@ use crate::peering::Peering;
 use crate::sockets::LaneOptions;
 use crate::tunnel::peer::Peer;
 
-/// What a reload did, in words for the operator.
+/// Result of a reload, in words for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// What is different now, one line each; nothing else was touched.
+    /// Changes made, one line each; nothing else was touched.
     pub changes: Vec<String>,
-    /// Keys that differ in the file and stay as they were until the next start, with their tables.
+    /// Changed keys without effect until the next start, with their tables.
     pub at_next_start: Vec<&'static str>,
 }
 
-/// Puts other peers in the place of those that there are.
+/// Replacement of the present peers.
 pub(super) struct Changing<'a> {
     pub(super) site: &'a Site,
     pub(super) report: &'a Report,
-    /// Where logs are kept, if they are.
+    /// The persisted logs, if any.
     pub(super) logs: Option<&'a Logs>,
 }
 
 impl Gateway {
-    /// Takes another configuration on. What is the same in both goes on untouched, flows included.
+    /// Applies another configuration. Common parts go on untouched, flows included.
     ///
-    /// A peer of which more changed than what it may reach is started anew, and its flows are reset; so are those of
-    /// a peer that is no longer there. An interception that changed or went away keeps the connections that it has.
+    /// A peer with changes beyond its access is started anew, and its flows are reset; so are those of a
+    /// removed peer. A changed or removed interception keeps its open connections.
     ///
     /// # Errors
-    /// If something new cannot be listened on. The gateway is as it was then.
+    /// If a new address cannot be listened on. The gateway is then unchanged.
     ///
-    /// Dropped before it has an answer, it leaves a gateway that can be shut down, and no more: links that were to begin
-    /// anew have ended.
+    /// Dropped before it has an answer, it leaves a gateway fit for a shutdown, and no more: links about to
+    /// begin anew have ended.
     pub async fn reload(&mut self, wanted: Config) -> Result<Reloaded, StartError> {
         let report = Arc::clone(&self.report);
         let _changing = report.changing.lock().await;
@@ -50,7 +50,7 @@ impl Gateway {
         let mut done = Reloaded::default();
         let config = Arc::new(settle(&old.config, wanted, &mut done));
         let mut places = Places::find(&old, &config, &mut done)?;
-        // They take connections in from now on, which peers must not make.
+        // They take connections in from now on; peers must not make any to them.
         let listening = self.site.own.claim(places.new_addresses());
         if self.change_rules(&config, places.weak_entrances()).await? {
             done.changes.push("the rules that lead connections here changed".to_owned());
@@ -90,7 +90,7 @@ impl Gateway {
     ) -> Result<bool, StartError> {
         let wanted = config.is_transparent();
         self.site.hold(config)?;
-        // Before rules take in what has no mark. What is open already is not new, so no rule takes it in.
+        // Ahead of rules for unmarked packets. Open connections are not new, so no rule takes them in.
         let marked = self.site.own.are_marked();
         self.site.own.mark(wanted || marked);
         let rules = RuleSet::of(config);
@@ -110,7 +110,7 @@ impl Gateway {
         Ok(changed?)
     }
 
-    /// Opens what is new, gives every interception the rules that hold now, and closes what went away.
+    /// Opens new listeners, gives every interception the present rules, and closes removed ones.
     fn open(
         &self,
         places: Places,
@@ -149,7 +149,7 @@ impl Gateway {
 }
 
 impl Changing<'_> {
-    /// Ends the peers that went away or changed, and starts those that came or changed.
+    /// Ends removed or changed peers, and starts added or changed ones.
     pub(super) async fn change_peers(
         &self,
         old: &State,
@@ -165,7 +165,7 @@ impl Changing<'_> {
             done.changes.push(format!("peer {} removed", peer.name()));
         }
         if kept.iter().any(Option::is_none) || !gone.is_empty() {
-            // First, so that nobody comes in to a peer that ends. Who belongs to one that begins anew waits for that.
+            // First: no connection may reach an ending peer. Connections of a restarting peer wait for it.
             let comes_again = |peer: &&Arc<Peer>| {
                 let mut wanted = config.peers.iter().flat_map(|wanted| &wanted.public_keys);
                 wanted.any(|key| peer.settings.keys.contains(key))
@@ -185,7 +185,7 @@ impl Changing<'_> {
                     Arc::clone(peer)
                 }
                 None => {
-                    // Of one that was found nothing is kept.
+                    // Discovered peers have no persisted logs.
                     let logs = if settings.found { None } else { logs.next() };
                     self.site.peer(config, settings, lanes.clone(), logs.unwrap_or_default())?
                 }
@@ -195,7 +195,7 @@ impl Changing<'_> {
         Ok(peers)
     }
 
-    /// Ends peers as a shutdown does, with what flows they have, and closes their logs.
+    /// Ends peers as a shutdown does, with all their flows, and closes their logs.
     async fn end(&self, peers: &[Arc<Peer>]) {
         peers.iter().for_each(|peer| peer.drain_flows(false));
         end_links(peers).await;
@@ -207,7 +207,7 @@ impl Changing<'_> {
         }
     }
 
-    /// Opens the logs of the peers that start now, one entry for each.
+    /// Opens the logs of starting peers, one entry for each.
     async fn logs_of_new(&self, config: &Config, kept: &[Option<Arc<Peer>>]) -> Vec<PeerLogs> {
         let new = config.peers.iter().zip(kept).filter(|(peer, kept)| kept.is_none() && !peer.found);
         let owners: Vec<_> = new.map(|(peer, _)| log_owner(peer)).collect();
@@ -218,7 +218,7 @@ impl Changing<'_> {
     }
 }
 
-/// Says which settings of the gateway as a whole are others now.
+/// Lists the changed settings of the gateway as a whole.
 fn note_settings(old: &Config, config: &Config, done: &mut Reloaded) {
     let (was, is) = (&old.gateway, &config.gateway);
     let changed = [
@@ -235,7 +235,7 @@ fn note_settings(old: &Config, config: &Config, done: &mut Reloaded) {
     done.changes.extend(changed.iter().filter(|(changed, _)| *changed).map(|(_, line)| (*line).to_owned()));
 }
 
-/// Returns the running peer if its link can stay as it is, and says what is to change of it.
+/// Returns the running peer if its link can stay unchanged, and lists its changes.
 fn still_there(
     old: &State,
     config: &Config,
@@ -260,7 +260,7 @@ fn still_there(
         told: wanted.told.clone(),
         // Shares of the memory differ with the number of peers; logs get theirs every second, the rest stays.
         memory: wanted.memory,
-        // Counts only where chunks are named.
+        // Counts only if chunks are named.
         settings: CodecSettings { hint_memory: wanted.settings.hint_memory, ..before.settings.clone() },
         ..before.clone()
     } == *wanted;
@@ -287,15 +287,15 @@ fn still_there(
     Some(Arc::clone(peer))
 }
 
-/// Says whether the memory that is set for a peer's link is another than it was made with. One that was found has its own.
+/// Whether the set memory of a peer's link differs from its creation. A discovered peer has its own.
 fn sets_other_memory(old: &State, config: &Config, wanted: &config::Peer, running: &Peer) -> bool {
     let (was, is) = (old.config.set_memory, config.set_memory);
     let hints = was.hint_memory != is.hint_memory && running.settings.link.names.is_some();
     !wanted.found && (was.flow_memory != is.flow_memory || hints)
 }
 
-/// Says whether policies ask for what a link has only if it was made with it, and this one was not. It may have been
-/// made for policies that have gone since.
+/// Whether policies need features missing in this link since its creation. It may have been made for policies
+/// of the past.
 fn asks_for_more(config: &Config, wanted: &config::Peer, running: &Peer) -> bool {
     let (policies, name, link) = (&config.policies, &wanted.name, &running.settings.link);
     let names = policies.name_chunks(name, wanted.settings.usual());
@@ -303,12 +303,12 @@ fn asks_for_more(config: &Config, wanted: &config::Peer, running: &Peer) -> bool
     let plans = policies.plans(name, wanted.settings.plan()).map(|(_, plan)| plan);
     let contexts = ContextMemory::of(plans.map(|plan| plan.entropy));
     let made_for = [link.plan].into_iter().chain(link.other_plans.iter().copied());
-    // One that was found has none.
+    // Discovered peers have none.
     let fits = wanted.found || contexts.fits_in(ContextMemory::of(made_for.map(|plan| plan.entropy)));
     names && link.names.is_none() || bytes_for_max_match && !link.keeps_bytes || !fits
 }
 
-/// Returns the wanted configuration with what only a start can change as it is.
+/// Returns the wanted configuration with all start-only settings unchanged.
 fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
     let (was, is) = (&old.gateway, &wanted.gateway);
     let (had, has) = (old.store.as_ref(), wanted.store.as_ref());
@@ -331,7 +331,7 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         ("`store_disk` in [cache]", had.map(|of| of.disk) != has.map(|of| of.disk)),
         ("`store_path` in [cache]", stores.is_some_and(|(had, has)| had.path != has.path)),
         ("`store_index_memory` in [cache]", other_index && old.memory == wanted.memory),
-        // Whoever changes `memory` may not think of it.
+        // Easily overlooked on a change of `memory`.
         (
             "`store_index_memory` in [cache] (of `memory`, where it is not set)",
             other_index && old.memory != wanted.memory,
@@ -358,9 +358,9 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
     if wanted.peers.iter().any(is_kept) {
         done.at_next_start.push("`log_memory` in [cache] (of `memory` and peers, where it is not set)");
     }
-    // What stays until the next start takes its part of the memory until then.
+    // Start-only settings take their part of the memory until the next start.
     let wanted = Config { gateway, ..wanted }.keeping(old.store.clone(), discovery, &logs);
-    // Whoever was found stays, unless the file names it now.
+    // Discovered peers stay, unless the file names them.
     let named = |peer: &config::Peer| peer.public_keys.iter().any(|key| wanted.peer_of_key(key).is_some());
     let found = old.peers.iter().filter(|peer| peer.found && !named(peer)).cloned().map(|mut peer| {
         peer.group = peer.group.map(|group| wanted.called_now(&group));
@@ -371,7 +371,7 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
     Config { peers, ..wanted }
 }
 
-/// The sizes of running logs that are not set: with another number of peers they would be others, and each link would
+/// Sizes of running logs without a set size: another number of peers would change them, and each link would
 /// start anew.
 fn kept_log_sizes(old: &Config, wanted: &Config) -> KeptLogs {
     if old.set_memory.logs || wanted.set_memory.logs {
@@ -382,7 +382,7 @@ fn kept_log_sizes(old: &Config, wanted: &Config) -> KeptLogs {
     kept.map(|peer| (peer.name.clone(), peer.settings.log_memory)).collect()
 }
 
-/// Has groups whose members are looked for be called what they are in another configuration.
+/// Renames discovery's groups after another configuration.
 fn renamed(mut looked: config::Discovery, config: &Config) -> config::Discovery {
     for of in &mut looked.groups {
         of.group = config.called_now(&of.group);
@@ -396,7 +396,7 @@ mod tests {
     use crate::identity::Identity;
 
     #[test]
-    fn the_index_of_a_store_that_stays_until_a_start_keeps_its_memory() {
+    fn index_of_a_staying_store_keeps_its_memory() {
         let dir = tempfile::tempdir().unwrap();
         Identity::create(&dir.path().join("a.key")).unwrap();
         let peer = Identity::from_seed([1; 32]).public_key();
@@ -420,7 +420,7 @@ mod tests {
             assert_eq!(settled.peers[0].memory, stored(memory).peers[0].memory);
         }
         assert_eq!(done.at_next_start, ["`store_disk` in [cache]"; 2]);
-        // By default the index has an eighth of the memory, and what there is stays as large as it is.
+        // By default the index has an eighth of the memory, and an existing one keeps its size.
         let by_default = |memory: &str| parse(&format!("memory = \"{memory}\"\nstore_disk = \"8 GiB\"\n"));
         let (old, wanted) = (by_default("512 MiB"), by_default("1 GiB"));
         let mut said = Reloaded::default();
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(settled.store, old.store);
         let line = "`store_index_memory` in [cache] (of `memory`, where it is not set)";
         assert_eq!(said.at_next_start, [line]);
-        // What would not do with the index is as little as can be until the start.
+        // A configuration too small beside the index gets its minimum until the start.
         let least = parse("memory = \"32 MiB\"\nlog_memory = \"1 MiB\"\n");
         assert_eq!(settle(&old, least, &mut done).log_budget.bytes, 0);
     }
@@ -463,7 +463,7 @@ mod tests {
         let line = "`log_memory` in [cache] (of `memory` and peers, where it is not set)";
         assert_eq!(done.at_next_start, [line]);
         assert_eq!(sizes(&settle(&many, few.clone(), &mut done)), sizes(&many)[..2]);
-        // What is set holds.
+        // Set sizes hold.
         let set = parse(2, "log_memory = \"8 MiB\"\n");
         assert_eq!(sizes(&settle(&few, set.clone(), &mut done)), [8, 8]);
         assert_eq!(sizes(&settle(&set, few, &mut done)), [64, 64]);

@@ -1,4 +1,4 @@
-//! What the admin interface tells: one snapshot of peers, flows and counters.
+//! The admin interface's source: one snapshot of peers, flows and counters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +27,9 @@ use crate::telemetry::{
 use crate::tunnel::listener::TunnelDoor;
 use crate::tunnel::peer::Peer;
 
-/// Everything that a status is read from.
+/// Everything needed for a status.
 pub(super) struct Report {
-    /// What a reload changes.
+    /// The part changed by a reload.
     pub(super) state: watch::Sender<Arc<State>>,
     pub(super) tunnel: Arc<TunnelDoor>,
     pub(super) ledger: Arc<Ledger>,
@@ -37,7 +37,7 @@ pub(super) struct Report {
     pub(super) started: Instant,
     pub(super) store: Option<Arc<ChunkStore>>,
     pub(super) neighbours: Neighbours,
-    /// Where logs are kept, if they are.
+    /// The persisted logs, if any.
     pub(super) logs: Option<Logs>,
     /// How the search for other gateways stands, if there is one.
     pub(super) discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
@@ -58,10 +58,10 @@ impl Source for Report {
     }
 
     fn figures(&self) -> StatusReport {
-        // What is seen here is in the log by then, unless its reader is late.
+        // By then the log has all events seen here, unless its reader is late.
         log_lines::flush(LOG_LIMIT);
         let state = self.state();
-        // Those that were found front nothing.
+        // Discovered peers front nothing.
         let networks = state.peering.networks().into_iter().chain(std::iter::repeat_with(Vec::new));
         let peers = state.peers.iter().zip(&state.config.peers).zip(networks);
         let report = |((peer, config), networks): ((&Arc<Peer>, &crate::config::Peer), _)| PeerReport {
@@ -107,12 +107,12 @@ impl Source for Report {
             return Box::pin(std::future::ready(Err(refused)));
         }
         let chosen = state.peers.iter().filter(|known| peer.as_ref().is_none_or(|name| known.name() == name));
-        // All at once, so that nobody's disk holds up another's.
+        // All at once: no disk holds up another.
         let clearing: Vec<_> = chosen.map(ClearingPeer::begin).collect();
         // Chunks are not sorted by peers.
         let chunks = self.store.as_ref().filter(|_| peer.is_none()).map(|store| store.clear());
         let links = state.peers.clone();
-        // Their files are not ours to touch, and may hold what is to be forgotten.
+        // Their files are not ours to touch, and may hold content to be cleared.
         let unread =
             self.not_kept().why().map(|why| format!("logs that were not opened stay on disk ({why})"));
         let logs = self.logs.clone().filter(|_| peer.is_none() && unread.is_none());
@@ -159,18 +159,18 @@ impl Report {
         self.discovery.as_ref().map(|told| *told.borrow())
     }
 
-    /// Returns what the gateway does now.
+    /// Returns the gateway's present state.
     pub(super) fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.borrow())
     }
 
-    /// Returns where it is said why logs were not opened that should be kept.
+    /// Returns the record of reasons against opening logs.
     fn not_kept(&self) -> NotKept {
         self.logs.as_ref().map(Logs::not_kept).unwrap_or_default()
     }
 
     fn gateway(&self, state: &State, memory: u64) -> GatewayReport {
-        // What keeps all of them from being kept says more than what one of them lacks.
+        // A common obstacle to all logs is more informative than a single one.
         let of_peers = || Unkept::oldest(state.peers.iter().flat_map(|peer| peer.unkept_logs()));
         let unkept = self.not_kept().unkept().or_else(of_peers);
         GatewayReport {
@@ -239,7 +239,7 @@ fn peer_report(peer: &Peer) -> PeerReport {
     .summed()
 }
 
-/// Reports on a sending half of which flows are coded if no rule says otherwise, or some were by a rule.
+/// Reports on a sending half; `is_coded` if flows are coded by default, or were by a rule.
 fn out_report(out: &SendStats, pace: &PaceStats, is_coded: bool, not_saved: Option<u64>) -> OutReport {
     let not_literal = [out.copied, out.uncoded, out.names.bytes];
     OutReport {
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_crossed_is_told_by_how_it_did() {
+    fn copied_and_literal_bytes_are_reported_apart() {
         let names = NameCounts { count: 1, bytes: 50, ..NameCounts::default() };
         let out = SendStats {
             log_capacity: 1,

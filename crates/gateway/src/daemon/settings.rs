@@ -39,18 +39,18 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
     }
 }
 
-/// What was said of this machine, so that a reload, and each gateway that is found, does not say it again.
+/// Lines logged about this machine: neither a reload nor a discovered gateway repeats them.
 #[derive(Debug, Default)]
 pub(super) struct Said(Mutex<BTreeSet<String>>);
 
 impl Said {
-    /// Says whether a line is to be logged. They are as many as there are settings that the machine lacks something for.
+    /// Whether a line is to be logged. Their number is bounded by the settings the machine cannot meet.
     fn is_new(&self, line: &impl Display) -> bool {
         self.0.lock().insert(line.to_string())
     }
 }
 
-/// Makes the options of each peer's lanes, and logs what of them the kernel lacks, each line once.
+/// Makes the options of each peer's lanes, and logs features missing in the kernel, each line once.
 pub(super) fn lane_options(config: &Config, said: &Said) -> Vec<LaneOptions> {
     let options = config.peers.iter().map(|peer| {
         let mut options =
@@ -77,7 +77,7 @@ pub(super) fn lane_options(config: &Config, said: &Said) -> Vec<LaneOptions> {
     options.collect()
 }
 
-/// How many streaming contexts the memory set aside for them holds, beside what blocks alone take.
+/// Number of streaming contexts in their memory, beside the one for blocks alone.
 fn contexts(config: &Config, peer: &Peer) -> u32 {
     if peer.found {
         // No flow takes it.
@@ -100,17 +100,17 @@ mod tests {
     use crate::identity::Identity;
 
     #[test]
-    fn what_a_machine_lacks_is_said_once() {
+    fn missing_kernel_features_are_logged_once() {
         let said = Said::default();
         assert!(said.is_new(&"no bbr") && !said.is_new(&"no bbr") && said.is_new(&"no cubic"));
     }
 
     #[test]
-    fn whoever_is_found_takes_no_more_memory_than_is_set_aside() {
+    fn discovered_peers_stay_within_their_memory() {
         let dir = tempfile::tempdir().unwrap();
         Identity::create(&dir.path().join("a.key")).unwrap();
         GroupKey::create(&dir.path().join("group.key")).unwrap();
-        // What flows of configured peers would take is of no concern.
+        // The flow memory of configured peers is of no concern.
         let text = "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\nlisten = \"127.0.0.1:1\"\nsite = \"s\"\n\
                     state = \"state\"\n[codec]\nentropy = \"zstd:19\"\n[cache]\nstore_disk = \"64 MiB\"\n\
                     [[group]]\nname = \"all\"\nkey_file = \"group.key\"\ndiscover = []\n";
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(found.memory.contexts, Entropy::DECODING_ALONE);
     }
 
-    /// A gateway with a peer that it dials, and more.
+    /// A gateway with a dialled peer, and more.
     fn config(more: &str) -> Config {
         let dir = tempfile::tempdir().unwrap();
         Identity::create(&dir.path().join("a.key")).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_in_flight_is_left_to_the_size_that_both_ends_agree_on() {
+    fn in_flight_limit_follows_the_agreed_log_size() {
         for (more, max_in_flight) in [("", None), ("max_in_flight = \"1 MiB\"", Some(1 << 20))] {
             let config = config(&format!("[link]\n{more}"));
             assert_eq!(link_config(&config, &config.peers[0], 1).max_in_flight, max_in_flight);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_gives_no_lane_up_that_the_link_would_keep() {
+    fn kernel_outlasts_the_patience_of_the_link() {
         for dead_after in ["", "dead_after = \"1 s\"", "dead_after = \"1 h\""] {
             let config = config(&format!("[link]\n{dead_after}"));
             let silence = link_config(&config, &config.peers[0], 1).dead_after;

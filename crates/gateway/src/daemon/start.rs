@@ -34,7 +34,7 @@ use crate::tunnel::peer::{Peer, PeerSettings};
 use crate::tunnel::tasks::Tasks;
 use crate::tunnel::tls::{self, PinnedKeys};
 
-/// What every piece shares, for as long as the process runs.
+/// Parts shared by all pieces, for as long as the process runs.
 pub(super) struct Site {
     pub(super) ledger: Arc<Ledger>,
     pub(super) tasks: Arc<Tasks>,
@@ -43,17 +43,17 @@ pub(super) struct Site {
     pub(super) held: Arc<Held>,
     pub(super) router: intercept::Current,
     pub(super) clock: Clock,
-    /// What was said of this machine.
+    /// Lines logged about this machine.
     pub(super) said: Said,
     /// The chunk store, if there is to be one; it changes with the next start only.
     pub(super) store: Option<Arc<ChunkStore>>,
-    /// Where those of the same groups are spoken with.
+    /// Handle to the task of groups.
     pub(super) neighbours: Neighbours,
-    /// Where this gateway stands, if that is said; it changes with the next start only.
+    /// This gateway's site, if configured; it changes with the next start only.
     pub(super) place: Option<String>,
 }
 
-/// Takes the state folder, if the configuration names one; a disk that hangs is not waited for. Nothing in it changes.
+/// Takes the state directory, if configured; a hanging disk is not waited for. Nothing in it changes.
 pub(super) async fn take_state(config: &Config, patience: Patience) -> Result<Option<Taken>, StartError> {
     let Some(state) = config.gateway.state.clone() else { return Ok(None) };
     let place = Place { state: state.clone(), key: config.gateway.encrypt_key.clone() };
@@ -85,7 +85,7 @@ pub(super) async fn open_store(
     Ok(Some(Arc::new(store.telling(neighbours.clone()))))
 }
 
-/// Says whose logs are kept, and how large.
+/// Returns the owner and the sizes of persisted logs.
 pub(super) fn log_owner(peer: &config::Peer) -> LogOwner {
     LogOwner {
         name: peer.name.clone(),
@@ -113,7 +113,8 @@ impl Site {
             address: peer.address.as_ref().map(ToString::to_string),
             lanes,
             usual: peer.settings.usual(),
-            // A peer that a reload changed is another to the other end too, which then resets what it had with it.
+            // A peer changed by a reload is a new instance to the other end too; that end then resets
+            // everything shared with it.
             link: LinkConfig {
                 names: chunks::names::config(config, peer, self.clock),
                 ..settings::link_config(config, peer, dialer::random())
@@ -139,7 +140,7 @@ impl Site {
         Ok(peer)
     }
 
-    /// Says what is configured of a peer that is in a group.
+    /// Returns the configuration of a peer in a group.
     fn member(&self, peer: &config::Peer) -> Option<Member> {
         let group = peer.group.as_ref()?;
         Some(Member {
@@ -153,7 +154,7 @@ impl Site {
         })
     }
 
-    /// Says what a peer may reach through this gateway.
+    /// Returns a peer's access through this gateway.
     pub(super) fn onward(&self, config: &Config, peer: &config::Peer) -> Onward {
         Onward {
             access: peer.access.clone(),
@@ -183,7 +184,7 @@ impl Site {
         }))
     }
 
-    /// Makes the list of those who are let in at the tunnel ports.
+    /// Makes the list of admitted peers at the tunnel ports.
     pub(super) fn guests<'a>(
         &self,
         config: &Config,
@@ -226,7 +227,7 @@ impl Site {
         port
     }
 
-    /// Makes what decides which way flows go.
+    /// Makes the router of flows.
     pub(super) fn router(&self, config: &Arc<Config>, peering: &Arc<Peering>) -> Arc<Router> {
         let (ledger, current) = (Arc::clone(&self.ledger), self.router.clone());
         Router::new(Arc::clone(config), Arc::clone(peering), ledger, self.own.clone(), current)

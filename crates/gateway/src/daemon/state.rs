@@ -1,4 +1,4 @@
-//! What a gateway does at one time: its configuration, and what runs by it.
+//! A gateway's state at one time: its configuration, and the running parts.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -10,12 +10,12 @@ use crate::peering::Peering;
 use crate::tunnel::listener::TunnelPort;
 use crate::tunnel::peer::Peer;
 
-/// What runs; a reload puts another in its place, which shares with it what did not change.
+/// The running parts; a reload replaces it, and shares the unchanged ones.
 pub(super) struct State {
     pub(super) config: Arc<Config>,
     /// One for each of `config.peers`, in order.
     pub(super) peers: Vec<Arc<Peer>>,
-    /// What chooses among them.
+    /// Chooses among them.
     pub(super) peering: Arc<Peering>,
     /// One for each of `config.intercepts`, in order.
     pub(super) entrances: Vec<Arc<Entrance>>,
@@ -25,12 +25,12 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns where connections are taken in, for those who do not keep it open.
+    /// Returns the entrances without keeping them open.
     pub(super) fn weak_entrances(&self) -> Vec<Weak<Entrance>> {
         self.entrances.iter().map(Arc::downgrade).collect()
     }
 
-    /// Returns where the gateway listens.
+    /// Returns the gateway's addresses.
     pub(super) fn addresses(&self) -> LocalAddresses {
         LocalAddresses {
             tunnel: self.ports.iter().map(|port| port.address).collect(),

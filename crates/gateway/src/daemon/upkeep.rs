@@ -1,4 +1,4 @@
-//! Looking after peers, the chunk store, and what is known of peers' stores, while the gateway runs.
+//! Upkeep of peers, the chunk store and hints, while the gateway runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::state::State;
 use crate::chunks::ChunkStore;
 use crate::tunnel::peer::{HintsSaved, Peer};
 
-/// Has peers and the store looked at, the store synced, and what is known of peers' stores saved, for as long as the
+/// Checks peers and the store, syncs the store, and saves the knowledge of peers' stores, for as long as the
 /// gateway runs.
 pub(super) async fn run(mut state: watch::Receiver<Arc<State>>, store: Option<Arc<ChunkStore>>) {
     let mut hints: Vec<Watched> = Vec::new();
@@ -30,13 +30,13 @@ pub(super) async fn run(mut state: watch::Receiver<Arc<State>>, store: Option<Ar
     }
 }
 
-/// What is known of a peer's hints from one look to the next.
+/// State of a peer's hints from one look to the next.
 struct Watched {
     peer: Arc<Peer>,
     /// Changes of them when they were saved last.
     saved: u64,
     due: Instant,
-    /// What tells how many bytes that took, as long as they are being saved.
+    /// Receiver of a running save's size.
     saving: Option<HintsSaved>,
 }
 
@@ -60,7 +60,7 @@ impl Watched {
                 Err(TryRecvError::Closed) => None,
             };
             if saved.is_none() {
-                // What the disk refused is still new.
+                // Hints refused by the disk are still new.
                 self.saved = 0;
             }
             let bytes = saved.unwrap_or(0);
@@ -80,8 +80,8 @@ impl Watched {
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks from one sync to the next: what a power cut may cost.
+/// Looks from one sync to the next: the possible loss of a power cut.
 const SYNC_EVERY: u64 = 5;
 
-/// What a killed process may lose of what it knew of peers' stores, in time.
+/// A killed process's possible loss of knowledge of peers' stores, in time.
 const SAVE_EVERY: Duration = Duration::from_secs(5);

@@ -1,10 +1,10 @@
-//! Whether connections that rules take in arrive at the gateway.
+//! Losses of intercepted connections on their way to the gateway.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What did not arrive lately, and why.
+/// Recent losses, with reasons.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals(Mutex<Option<Lost>>);
 
@@ -18,8 +18,8 @@ struct Lost {
 }
 
 impl Arrivals {
-    /// Takes note of connections that did not arrive, and of servers' answers, with what stops them; logs it once in a
-    /// while, and whenever there is another reason.
+    /// Notes lost connections, and lost answers of servers, with the reasons; logs them at a limited rate,
+    /// and on every new reason.
     pub(crate) fn tell(&self, connections: u64, answers: u64, reasons: &[String]) {
         let now = Instant::now();
         let mut told = self.0.lock();
@@ -47,24 +47,24 @@ impl Arrivals {
         *told = Some(lost);
     }
 
-    /// Forgets what was lost: other rules hold.
+    /// Forgets losses: other rules hold.
     pub(crate) fn forget(&self) {
         *self.0.lock() = None;
     }
 
-    /// Says whether connections that are taken in were lost lately.
+    /// Whether intercepted connections were lost lately.
     pub(crate) fn connections_are_lost(&self) -> bool {
         let told = self.0.lock();
         told.as_ref().is_some_and(|lost| lost.connections > 0 && lost.at.elapsed() < CURRENT)
     }
 
-    /// Says whether the reason of what was lost lately is known.
+    /// Whether the reason of recent losses is known.
     pub(crate) fn has_reason(&self) -> bool {
         let told = self.0.lock();
         told.as_ref().is_some_and(|lost| lost.reasons != NOT_FOUND && lost.at.elapsed() < CURRENT)
     }
 
-    /// Returns what was lost lately, and why, as a sentence.
+    /// Returns recent losses, with reasons, as a sentence.
     pub(crate) fn sentence(&self) -> Option<String> {
         let told = self.0.lock();
         told.as_ref().filter(|lost| lost.at.elapsed() < CURRENT).map(Lost::sentence)
@@ -88,7 +88,7 @@ impl Lost {
     }
 }
 
-/// For how long what did not arrive is let pass: as long as elements of the rules' sets live.
+/// Lifetime of losses: that of elements in the rules' sets.
 const CURRENT: Duration = Duration::from_secs(600);
 
 const NOT_FOUND: &str = "no firewall or routing rule was found that explains it; look at what drops or reroutes packets in \

@@ -1,4 +1,4 @@
-//! The connections that a gateway makes by itself, as `flows` shows them.
+//! The gateway's direct connections, for `flows`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -26,10 +26,10 @@ pub(crate) struct Direct {
     passing: Arc<Passing>,
 }
 
-/// Which way bytes go.
+/// Direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Towards {
-    /// From the application that we took in.
+    /// From the intercepted application.
     Server,
     /// To it.
     Client,
@@ -43,7 +43,7 @@ struct Passing {
     since: Instant,
     sent: AtomicU64,
     received: AtomicU64,
-    /// Where its bytes are counted with those of others.
+    /// Counter shared with other connections.
     counter: Arc<NotCodedCounter>,
 }
 
@@ -58,7 +58,7 @@ impl DirectTable {
         self.open.lock().values().map(|passing| passing.report()).collect()
     }
 
-    /// Enters one, whose bytes go to `counter` too.
+    /// Enters a connection; its bytes go to `counter` too.
     pub(super) fn enter(
         self: &Arc<Self>,
         destination: &impl Display,

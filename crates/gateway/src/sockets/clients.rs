@@ -1,4 +1,4 @@
-//! Connects in clients' names: from the address of somebody else, and from the same port where it is free.
+//! Connects from clients' addresses, and from their ports if free.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use super::{chosen_ports, set_transparent};
 /// How a socket gets its port, beside the address of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// The client's, as the kernel chooses a port for any connect.
+    /// The client's, chosen as the kernel chooses a port for any connect.
     ///
-    /// A port that is bound is taken from all programs of this machine that leave the choice to the kernel, whatever their
-    /// destination: clients with many ports would leave them none.
+    /// A bound port is taken from all programs of this machine with a kernel-chosen port, for all
+    /// destinations: clients with many ports would leave them none.
     Chosen,
     /// The client's, bound.
     Bound,
-    /// Any that is free towards the destination.
+    /// Any free port towards the destination.
     Any,
     /// This one, bound.
     Other(u16),
@@ -29,11 +29,12 @@ enum Way {
 
 /// Connects from the address of a client; `socket` makes a socket for each attempt.
 ///
-/// The client's port is taken while another connection has the same two ends: an earlier one of the client, for a minute
-/// after its end, or one of another client with the same address. So it is while a program of this machine listens on it.
+/// The client's port is taken while another connection has the same two ends: an earlier one of the client,
+/// for a minute after its end, or one of another client with the same address. It is also taken while a
+/// program of this machine listens on it.
 ///
 /// # Errors
-/// What the kernel says; of several attempts, to the last one.
+/// The kernel's; of several attempts, the last one's.
 pub(super) async fn connect(
     address: SocketAddr,
     client: SocketAddr,
@@ -67,7 +68,7 @@ async fn attempt(address: SocketAddr, client: SocketAddr, socket: Socket, way: W
         }
         Way::Bound => client.port(),
         Way::Any => {
-            // A kernel that cannot looks for a port that nothing has.
+            // Older kernels look for a completely free port.
             let _ = choose_port_at_connect(&socket);
             0
         }
@@ -79,7 +80,7 @@ async fn attempt(address: SocketAddr, client: SocketAddr, socket: Socket, way: W
     TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
-/// Returns what is tried for a client with this port, in order, where the kernel chooses among these ports.
+/// Returns the attempts for a client with this port, in order, for a kernel choosing among these ports.
 fn ways(port: u16, chosen: Option<RangeInclusive<u16>>) -> impl Iterator<Item = Way> {
     let is_chosen = chosen.is_some_and(|chosen| chosen.contains(&port));
     let is_privileged = PRIVILEGED.contains(&port);
@@ -95,10 +96,10 @@ fn is_taken(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|error| taken.contains(&error))
 }
 
-/// The ports that take a privilege.
+/// The privileged ports.
 const PRIVILEGED: std::ops::Range<u16> = 1..1024;
 
-/// The first of them that programs take for connects (rresvport).
+/// The first of them used by programs for connects (rresvport).
 const LEAST_RESERVED: u16 = 512;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What `oncewire cache clear` reports.
+//! The report of `oncewire cache clear`.
 
 use serde::{Deserialize, Serialize};
 
-/// What was cleared, peer by peer.
+/// Cleared content, peer by peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClearReport {
     /// One entry for each peer, in the configuration's order.
@@ -12,12 +12,12 @@ pub struct ClearReport {
     pub store: Option<u64>,
 }
 
-/// What was cleared of one peer's logs, both directions together; bytes.
+/// Cleared bytes of one peer's logs, both directions together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClearedReport {
-    /// The peer's name; for one that is no longer configured, its public key in hexadecimal digits.
+    /// The peer's name; for a peer gone from the configuration, its public key in hexadecimal digits.
     pub peer: String,
-    /// Log bytes in memory that could have been referred to.
+    /// Referenceable log bytes in memory.
     pub memory: u64,
     /// Bytes of files.
     pub disk: u64,

@@ -1,68 +1,68 @@
-//! The flows that are open now.
+//! The open flows.
 
 use serde::{Deserialize, Serialize};
 
 use super::not_coded::{Outcome, Reason};
 
-/// Everything that `oncewire flows --json` prints.
+/// The output of `oncewire flows --json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowsReport {
     /// Open flows, the oldest first, at most [`FlowsReport::MOST`].
     pub flows: Vec<FlowReport>,
-    /// Open flows that are left out of the list.
+    /// Open flows missing in the list.
     pub left_out: u64,
 }
 
 /// One open flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowReport {
-    /// Its name, the same at both ends: 32 hexadecimal digits. Null for a flow that is on no link.
+    /// Its name, the same at both ends: 32 hexadecimal digits. Null for a flow without a link.
     pub id: Option<String>,
-    /// The peer's name; null for a flow that is on no link.
+    /// The peer's name; null for a flow without a link.
     pub peer: Option<String>,
-    /// Where it goes, as the application named it.
+    /// Its destination, as named by the application.
     pub destination: String,
-    /// The application's address, where known.
+    /// The application's address, if known.
     pub source: Option<String>,
     /// Whether this gateway took it in.
     pub opened_here: bool,
-    /// What becomes of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Why it is not coded; null if it is.
     pub reason: Option<Reason>,
     /// For a cipher, how many bytes of its direction came before it; null for any other flow.
     #[serde(default)]
     pub begins_after: Option<u64>,
-    /// How urgent what this gateway sends on it is now: `interactive`, `normal` or `bulk`. Null for a flow that is on no
+    /// Present urgency of its sent direction: `interactive`, `normal` or `bulk`. Null for a flow without a
     /// link.
     #[serde(default)]
     pub priority: Option<String>,
-    /// The entropy stage of what is new in what this gateway sends on it now; null where that is not coded.
+    /// Present entropy stage for new content in its sent direction; null if uncoded.
     #[serde(default)]
     pub entropy: Option<String>,
-    /// Why it is that stage: a reason as in `plan` of a peer. Null for a flow that is on no link.
+    /// Reason for that stage, as in `plan` of a peer. Null for a flow without a link.
     #[serde(default)]
     pub effort: Option<String>,
     /// Seconds since it was opened.
     pub age_s: f64,
-    /// Bytes that our application sent.
+    /// Bytes from our application.
     pub sent: u64,
-    /// Bytes that our application was given.
+    /// Bytes to our application.
     pub received: u64,
-    /// Bytes of frames that were sent for it; null for a flow that is on no link.
+    /// Bytes of its sent frames; null for a flow without a link.
     #[serde(default)]
     pub wire_sent: Option<u64>,
-    /// Bytes of frames that came for it; null for a flow that is on no link.
+    /// Bytes of its received frames; null for a flow without a link.
     #[serde(default)]
     pub wire_received: Option<u64>,
-    /// Blocks and messages that are not acknowledged.
+    /// Unacknowledged blocks and messages.
     pub unacked: u64,
     /// Whether it waits for a lane.
     pub waiting: bool,
 }
 
 impl FlowsReport {
-    /// The most flows that are listed.
+    /// The most listed flows.
     pub const MOST: usize = 10_000;
 
     /// Builds the report from all open flows: the oldest come first, and those beyond the bound are only counted.

@@ -2,58 +2,57 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a gateway and the other members of a group have done for each other since the start, or since the first peer
-/// came into the group.
+/// Services between a gateway and the other members of a group, since the start or the first peer's entry
+/// into the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupReport {
     /// The group's name here.
     pub name: String,
-    /// Members of the same site whose links are up and who have a chunk store.
+    /// Members of the same site with a link up and a chunk store.
     pub neighbours: u64,
-    /// Bytes of chunks that they have asked other sites for and not got, as they said last.
+    /// Bytes of chunks pending at other sites on their request, by their last report.
     #[serde(default)]
     pub neighbours_pending_bytes: u64,
-    /// Chunks that neighbours were asked for.
+    /// Chunks asked of neighbours.
     pub asked: u64,
-    /// Of those, the ones that they had.
+    /// Of those, found ones.
     pub found: u64,
     /// Their bytes.
     pub found_bytes: u64,
-    /// Of those, the ones that they did not have.
+    /// Of those, absent ones.
     pub absent: u64,
-    /// Questions that were not answered in time.
+    /// Questions without an answer in time.
     pub late: u64,
-    /// Answers that were not what was asked for; none of them was used.
+    /// Answers not matching the question; none of them was used.
     pub wrong: u64,
-    /// Chunks that were waited for, since another gateway of the site fetched them already.
+    /// Chunks awaited from another gateway of the site already fetching them.
     #[serde(default)]
     pub waited: u64,
-    /// Of those, the ones that came so and were not fetched again.
+    /// Of those, the ones received so, without a fetch of their own.
     #[serde(default)]
     pub spared: u64,
-    /// Chunks that neighbours were given when they asked.
+    /// Chunks served to neighbours on request.
     pub served: u64,
-    /// Chunks that neighbours were given to keep.
+    /// Chunks given to neighbours to keep.
     pub given: u64,
     /// Their bytes.
     pub given_bytes: u64,
-    /// Chunks that they were not given, since too many were on their way or they had failed.
+    /// Chunks not given to them: too many were on their way, or they had failed.
     pub not_given: u64,
-    /// Chunks that neighbours gave to be kept.
+    /// Chunks taken from neighbours to keep.
     pub taken: u64,
-    /// Chunks of the two largest sizes that members brought to the own store and that were new there.
+    /// New chunks of the two largest sizes, brought to the own store by members.
     pub new: u64,
-    /// Of those, the ones that members were told of.
+    /// Of those, announced ones.
     pub announced: u64,
-    /// Of those, the ones that they were not told of, since there were too many.
+    /// Of those, unannounced ones, beyond the limit.
     pub not_announced: u64,
-    /// Chunks that members told of.
+    /// Chunks announced by members.
     pub heard: u64,
-    /// Beside those, the ones that a member told of beyond what it is listened to for.
+    /// Beside those, chunks announced beyond a member's rate limit.
     #[serde(default)]
     pub not_heard: u64,
-    /// Questions of members, chunks that they gave to be kept and other frames of theirs, beyond what a member is listened
-    /// to for; who asked was told no.
+    /// Questions, gifts and other frames beyond a member's rate limit; questions were refused.
     #[serde(default)]
     pub turned_away: u64,
 }

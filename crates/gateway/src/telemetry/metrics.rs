@@ -1,7 +1,8 @@
-//! The status as metrics in the OpenMetrics text form, which Prometheus reads.
+//! The status as OpenMetrics text, as read by Prometheus.
 //!
-//! Labels are peer, direction, intercept, group, outcome, reason and result: sets that the configuration or this code
-//! bounds. Destinations, which applications choose, are summed over. `docs/reference/json.md` has a row for each name.
+//! Labels are peer, direction, intercept, group, outcome, reason and result: sets bounded by the
+//! configuration or this code. Destinations, chosen by applications, are summed over.
+//! `docs/reference/json.md` has a row for each name.
 
 use std::collections::BTreeMap;
 use std::fmt;

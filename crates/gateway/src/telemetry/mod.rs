@@ -1,4 +1,4 @@
-//! What a gateway tells of itself: `status`, `flows` and metrics, all from one snapshot.
+//! Telemetry: `status`, `flows` and metrics, all from one snapshot.
 //!
 //! The JSON is a contract, described in `docs/reference/json.md`: keys are added, never renamed or removed.
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a flow.
+/// Outcome of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -45,11 +45,11 @@ pub enum Reason {
     Policy,
     /// A `[[policy]]` of the peer lowered it to `none`.
     PeerPolicy,
-    /// Its bytes are TLS, which repeats nothing.
+    /// Its bytes are TLS, without repeats.
     Tls,
-    /// Its bytes are ssh, which repeats nothing.
+    /// Its bytes are ssh, without repeats.
     Ssh,
-    /// Its bytes are enciphered messages of SMB 3, which repeat nothing.
+    /// Its bytes are encrypted messages of SMB 3, without repeats.
     Smb,
     /// The peer is gone.
     PeerLost,
@@ -59,7 +59,7 @@ pub enum Reason {
     Tunnel,
     /// The link has as many flows as it can have.
     TooManyFlows,
-    /// The gateway that would connect, the peer's or this one, may not reach the destination.
+    /// The destination is forbidden to the connecting gateway, the peer's or this one.
     NotAllowed,
 }
 
@@ -87,14 +87,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Flows that were not coded, with one destination, outcome and reason.
+/// Uncoded flows with one destination, outcome and reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotCoded {
     /// The peer's name; null if none was chosen.
     pub peer: Option<String>,
-    /// Where they went; [`NotCodedTable::OTHERS`] once the table is full.
+    /// Their destination; [`NotCodedTable::OTHERS`] once the table is full.
     pub destination: String,
-    /// What became of them.
+    /// Their outcome.
     pub outcome: Outcome,
     /// Why.
     pub reason: Reason,
@@ -118,9 +118,9 @@ impl NotCodedCounter {
     }
 }
 
-/// The table of flows that were not coded.
+/// The table of uncoded flows.
 ///
-/// It has at most [`NotCodedTable::MOST`] destinations, since applications choose them; what exceeds that is counted
+/// It has at most [`NotCodedTable::MOST`] destinations, since applications choose them; the excess is counted
 /// under [`NotCodedTable::OTHERS`].
 #[derive(Debug, Default)]
 pub struct NotCodedTable {
@@ -132,10 +132,10 @@ type Key = (Option<String>, String, Outcome, Reason);
 impl NotCodedTable {
     /// The most destinations.
     pub const MOST: usize = 500;
-    /// The destination of all flows for which there is no row of their own.
+    /// The destination of all flows without a row of their own.
     pub const OTHERS: &'static str = "(others)";
 
-    /// Counts a flow, and returns where its bytes are to be counted.
+    /// Counts a flow, and returns the counter of its bytes.
     pub fn count(
         &self,
         peer: Option<&str>,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_scans_the_world_does_not_fill_the_memory() {
+    fn scanning_application_does_not_fill_the_memory() {
         let table = NotCodedTable::default();
         for port in 0..5000 {
             table.count(None, &format_args!("a:{port}"), Outcome::Direct, Reason::PeerLost).add_bytes(1);

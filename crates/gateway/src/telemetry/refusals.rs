@@ -1,4 +1,4 @@
-//! What was turned away: strangers, garbage, what is not allowed.
+//! Counts of refusals: strangers, garbage, forbidden requests.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Why somebody was turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A tunnel connection presented a key that no peer has.
+    /// A tunnel connection presented an unknown key.
     UnknownKey,
     /// A tunnel connection spoke no TLS, or broke it off.
     BadHandshake,
@@ -17,13 +17,13 @@ pub enum Refusal {
     HandshakeEvicted,
     /// A peer speaks another version of the protocol, or sent no valid hello.
     BadHello,
-    /// A client spoke neither what the intercept expects nor within its time.
+    /// A client's request was malformed or late.
     BadRequest,
     /// A client was not within `allow_from`.
     NotAllowedFrom,
     /// A client gave a wrong name or password.
     BadCredentials,
-    /// A peer asked for a destination that it may not reach.
+    /// A peer asked for a destination forbidden to it.
     NotAllowedTo,
     /// A flow's peer was gone and `on_peer_loss` is `refuse`, or no peer fits.
     PeerLost,
@@ -74,7 +74,7 @@ pub struct RefusalCount {
     pub count: u64,
 }
 
-/// The counters of what was turned away.
+/// The refusal counters.
 #[derive(Debug, Default)]
 pub struct Refusals {
     counters: [AtomicU64; Refusal::ALL.len()],

@@ -9,27 +9,27 @@ use super::not_coded::NotCoded;
 use super::refusals::RefusalCount;
 use super::store::StoreReport;
 
-/// Everything that `oncewire status --json` prints. Unknown is null, lists are bounded.
+/// The output of `oncewire status --json`. Unknown is null, lists are bounded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusReport {
-    /// The version of the gateway that answers.
+    /// The answering gateway's version.
     pub version: String,
     /// The gateway itself.
     pub gateway: GatewayReport,
     /// The peers, in the configuration's order.
     pub peers: Vec<PeerReport>,
-    /// The places where flows are taken in, in the configuration's order.
+    /// The entry points of flows, in the configuration's order.
     #[serde(default)]
     pub intercepts: Vec<InterceptReport>,
-    /// Flows that were not coded, counted by where they went and why.
+    /// Uncoded flows, counted by destination and reason.
     pub flows_not_coded: Vec<NotCoded>,
-    /// What flows on links have moved, by where they went.
+    /// Traffic of flows on links, by destination.
     #[serde(default)]
     pub destinations: DestinationsReport,
     /// The chunk store; none if there is to be none.
     #[serde(default)]
     pub store: Option<StoreReport>,
-    /// The trust groups that peers are in.
+    /// The peers' trust groups.
     #[serde(default)]
     pub groups: Vec<GroupReport>,
     /// The search for other gateways of the site; none if none are looked for.
@@ -44,7 +44,7 @@ pub struct GatewayReport {
     pub name: String,
     /// Its public key, as `[[peer]] public_key` takes it.
     pub public_key: String,
-    /// The addresses where peers reach it, as bound.
+    /// Its addresses for peers, as bound.
     pub listen: Vec<String>,
     /// Seconds since its start.
     pub uptime_s: f64,
@@ -54,26 +54,28 @@ pub struct GatewayReport {
     pub memory_limit: u64,
     /// The bytes of logs, tables, contexts and kept blocks now.
     pub memory_used: Option<u64>,
-    /// Why logs are not kept that `state` is to keep, as a sentence; null if they are, or there is no `state`.
+    /// Reason against persistence in spite of `state`, as a sentence; null if logs are persisted, or there is
+    /// no `state`.
     #[serde(default)]
     pub logs_not_kept: Option<String>,
-    /// Seconds since that is so.
+    /// Seconds since then.
     #[serde(default)]
     pub logs_not_kept_s: Option<f64>,
-    /// Log lines that were dropped since nobody took them, or that could not be written; of the whole process.
+    /// Log lines dropped without a reader or unwritable; of the whole process.
     #[serde(default)]
     pub log_lines_dropped: u64,
-    /// Why connections that were taken in, or servers' answers, do not arrive here, as a sentence; null if they do.
+    /// Reason for lost intercepted connections, or lost answers of servers, as a sentence; null without
+    /// losses.
     #[serde(default)]
     pub not_arriving: Option<String>,
-    /// Connects that failed since every local port was taken towards their destination.
+    /// Connects failed for lack of a local port towards their destination.
     #[serde(default)]
     pub connects_without_port: u64,
-    /// Connections that have not finished TLS yet.
+    /// Connections with an unfinished TLS handshake.
     pub handshakes_pending: u64,
-    /// What was turned away, by reason.
+    /// Refusals, by reason.
     pub refused: Vec<RefusalCount>,
-    /// The networks that it announces.
+    /// Its announced networks.
     #[serde(default)]
     pub announces: Vec<String>,
 }
@@ -84,7 +86,7 @@ pub struct GatewayReport {
 pub enum LinkState {
     /// Flows can open.
     Up,
-    /// Flows that are open go on, and the peer takes no new ones: it stops, or begins anew.
+    /// Open flows go on, and the peer takes no new ones: it stops, or begins anew.
     Draining,
     /// We dial and have not failed yet.
     Connecting,
@@ -127,27 +129,27 @@ pub struct PeerReport {
     pub flows_open: u64,
     /// Flows since the start.
     pub flows_total: u64,
-    /// Bytes that applications sent, both ways.
+    /// Bytes between applications, both ways.
     pub delivered: u64,
-    /// Of those, what our applications sent.
+    /// Of those, bytes from our applications.
     #[serde(default)]
     pub delivered_out: u64,
-    /// Of those, what our applications were given.
+    /// Of those, bytes to our applications.
     #[serde(default)]
     pub delivered_in: u64,
     /// Bytes on tunnel sockets, both ways, TLS and feedback included.
     pub wire: u64,
-    /// Of those, what we sent.
+    /// Of those, sent ones.
     #[serde(default)]
     pub wire_out: u64,
-    /// Of those, what we received.
+    /// Of those, received ones.
     #[serde(default)]
     pub wire_in: u64,
     /// 1 − wire/delivered; unknown before anything was delivered.
     pub savings: Option<f64>,
     /// The smoothed round trip in milliseconds.
     pub rtt_ms: Option<f64>,
-    /// Bits a second that are sent to it at most; null if there is no limit.
+    /// Maximum send rate in bits per second; null if there is no limit.
     #[serde(default)]
     pub rate_limit_bits_per_s: Option<u64>,
     /// The sending half.
@@ -155,18 +157,18 @@ pub struct PeerReport {
     /// The receiving half.
     #[serde(rename = "in")]
     pub inbound: InReport,
-    /// Rebuilt blocks that did not match their digest, at either end; none of them was delivered.
+    /// Rebuilt blocks not matching their digest, at either end; none of them was delivered.
     pub mismatches: u64,
-    /// Flows that lost their lane with something on it, which either end had sent, and went on.
+    /// Flows resumed after the loss of their lane with unacknowledged data of either end.
     pub resumes: u64,
-    /// Lanes in whose place another came because losses had left them a small window: all where lanes are dialled, at the
-    /// other end those that it asked for.
+    /// Lanes replaced for a window kept small by losses: all at the dialling end, at the other end those
+    /// asked for by it.
     #[serde(default)]
     pub lanes_renewed: u64,
-    /// Times that the peer came back as a new process.
+    /// Returns of the peer as a new process.
     #[serde(default)]
     pub peer_restarts: u64,
-    /// The networks behind the peer, first those that are configured, then those that it announces.
+    /// The networks behind the peer, first configured ones, then announced ones.
     #[serde(default)]
     pub networks: Vec<NetworkReport>,
 }
@@ -185,7 +187,7 @@ pub struct NetworkReport {
 }
 
 impl PeerReport {
-    /// Fills in the sums and the savings from what is known by direction.
+    /// Fills in sums and savings from the figures by direction.
     pub fn summed(mut self) -> Self {
         self.delivered = self.delivered_out.saturating_add(self.delivered_in);
         self.wire = self.wire_out.saturating_add(self.wire_in);
@@ -202,18 +204,18 @@ pub(super) fn savings(wire: u64, delivered: u64) -> Option<f64> {
 /// The lanes for flows; control and repair have their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LanesReport {
-    /// Lanes that carry a flow.
+    /// Lanes with a flow.
     pub busy: u32,
-    /// Lanes that are kept warm.
+    /// Spare lanes, kept warm.
     pub spare: u32,
 }
 
-/// What became of a log when either end was another process, or when one of them gave it up.
+/// Fate of a log after a new process at either end, or after one end gave it up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogStartReport {
-    /// Whether it went on with what was remembered.
+    /// Whether it went on with its old content.
     pub resumed: bool,
-    /// Bytes of earlier connections that could be referred to; of what is received, at most.
+    /// Referenceable bytes of earlier connections; for the inbound log, at most.
     pub bytes: u64,
     /// Why it started over, in words; null if it did not.
     pub reason: Option<String>,
@@ -226,60 +228,60 @@ pub struct OutReport {
     pub codec: Option<String>,
     /// The log's capacity.
     pub log_capacity: u64,
-    /// The most that the log holds now, by the memory that both ends have for it.
+    /// The log's present maximum, by the memory of both ends.
     #[serde(default)]
     pub log_limit: u64,
     /// Whether the log is idle and on disk only.
     #[serde(default)]
     pub log_on_disk: bool,
-    /// The log's bytes that can be referred to.
+    /// The log's referenceable bytes.
     pub log_used: u64,
-    /// Bytes saved lately, or that would have been, by the log's size: up to 256 KiB, and each further entry twice as
+    /// Bytes saved lately, actual or possible, by log size: up to 256 KiB, and each further entry twice as
     /// much.
     #[serde(default)]
     pub log_worth: Vec<u64>,
     /// The log's epoch.
     pub epoch: u64,
-    /// Times that the log went on after either end was another process.
+    /// Resumptions of the log with a new process at either end.
     #[serde(default)]
     pub log_resumes: u64,
-    /// Times that it started over.
+    /// Cold starts of the log.
     #[serde(default)]
     pub log_restarts: u64,
-    /// What became of it last; null if it is the first one.
+    /// Its last fate; null for the first log.
     #[serde(default)]
     pub log_start: Option<LogStartReport>,
     /// Blocks encoded.
     pub blocks: u64,
     /// Plain bytes of them.
     pub plain: u64,
-    /// Plain bytes that were replaced by copies.
+    /// Plain bytes replaced by copies.
     pub copied: u64,
-    /// Plain bytes that crossed as literals, before the entropy stage.
+    /// Plain bytes sent as literals, before the entropy stage.
     pub literal: u64,
-    /// Plain bytes of flows that are not coded.
+    /// Plain bytes of uncoded flows.
     pub uncoded: u64,
-    /// Plain bytes that were remembered in the log.
+    /// Plain bytes added to the log.
     pub remembered: u64,
-    /// Plain bytes that were not remembered because too much was in flight, their rule had its part of the log, or they were
-    /// noise that would have pushed out what repeats.
+    /// Plain bytes not added to the log: too much was in flight, their rule's part was full, or they were
+    /// noise about to push out repeats.
     pub not_remembered: u64,
-    /// Blocks and messages that are not acknowledged.
+    /// Unacknowledged blocks and messages.
     pub unacked: u64,
     /// Plain bytes kept until they are acknowledged.
     pub kept: u64,
     /// Blocks and messages sent again.
     pub resent: u64,
-    /// Mismatches that the peer reported.
+    /// Mismatches reported by the peer.
     pub mismatches: u64,
     /// Memory of log, table, contexts and kept blocks.
     pub memory: u64,
-    /// Bytes of the log that were not saved because the disk was too slow or failed; null if logs end with the process.
+    /// Log bytes lost to a slow or failed disk; null if logs end with the process.
     pub not_saved: Option<u64>,
     /// How blocks are coded now.
     #[serde(default)]
     pub plan: PlanReport,
-    /// What was named instead of being sent.
+    /// Content sent as names.
     #[serde(default)]
     pub names: NamesOut,
 }
@@ -293,12 +295,12 @@ pub struct PlanReport {
     pub markers: Option<String>,
     /// The mean distance of markers.
     pub period: Option<u32>,
-    /// The entropy stage of blocks that are mostly new.
+    /// The entropy stage of mostly new blocks.
     pub entropy: Option<String>,
-    /// What effort is traded for while encoding holds traffic up: `savings`, `speed` or `off`.
+    /// Trade-off of effort while encoding holds traffic up: `savings`, `speed` or `off`.
     #[serde(default)]
     pub adapt: String,
-    /// How far down from what is configured, which is 0.
+    /// Steps down from the configured effort, 0.
     pub rung: u64,
     /// How many rungs there are.
     pub rungs: u64,
@@ -313,121 +315,121 @@ pub struct InReport {
     pub codec: Option<String>,
     /// The log's capacity.
     pub log_capacity: u64,
-    /// The most that the log holds now, by the memory that both ends have for it.
+    /// The log's present maximum, by the memory of both ends.
     #[serde(default)]
     pub log_limit: u64,
     /// Whether the log is idle and on disk only.
     #[serde(default)]
     pub log_on_disk: bool,
-    /// The log's bytes that can be referred to.
+    /// The log's referenceable bytes.
     pub log_used: u64,
-    /// Bytes saved lately, or that would have been, by the log's size, as the peer tells: up to 256 KiB, and each
+    /// Bytes saved lately, actual or possible, by log size, as reported by the peer: up to 256 KiB, and each
     /// further entry twice as much.
     #[serde(default)]
     pub log_worth: Vec<u64>,
     /// The log's epoch.
     pub epoch: u64,
-    /// Times that the log went on after either end was another process.
+    /// Resumptions of the log with a new process at either end.
     #[serde(default)]
     pub log_resumes: u64,
-    /// Times that it started over.
+    /// Cold starts of the log.
     #[serde(default)]
     pub log_restarts: u64,
-    /// What became of it last; null if it is the first one.
+    /// Its last fate; null for the first log.
     #[serde(default)]
     pub log_start: Option<LogStartReport>,
     /// Blocks delivered.
     pub blocks: u64,
     /// Plain bytes of them.
     pub plain: u64,
-    /// Plain bytes that were rebuilt from the log.
+    /// Plain bytes rebuilt from the log.
     pub copied: u64,
-    /// Blocks that came twice.
+    /// Repeated blocks.
     pub duplicates: u64,
-    /// Blocks that had to wait for a range.
+    /// Blocks delayed by a missing range.
     pub waited: u64,
-    /// Blocks asked for again because what they refer to was missing.
+    /// Blocks requested again for a missing reference.
     pub refetched: u64,
-    /// Of those, the ones that referred to what this end had given up.
+    /// Of those, blocks with references to content given up by this end.
     #[serde(default)]
     pub given_up: u64,
-    /// Rebuilt blocks that did not match their digest.
+    /// Rebuilt blocks not matching their digest.
     pub mismatches: u64,
     /// Memory of log, contexts and waiting blocks.
     pub memory: u64,
-    /// Bytes of the log that were not saved because the disk was too slow or failed; null if logs end with the process.
+    /// Log bytes lost to a slow or failed disk; null if logs end with the process.
     pub not_saved: Option<u64>,
-    /// What the peer named instead of sending it.
+    /// Content received as names.
     #[serde(default)]
     pub names: NamesIn,
 }
 
-/// Chunks that were named to the peer instead of being sent.
+/// Chunks sent to the peer as names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamesOut {
     /// Whether the peer has a store and takes names; without it nothing is named.
     pub store: bool,
-    /// Chunks that the peer is thought to have.
+    /// Chunks believed to be at the peer.
     pub hints: u64,
-    /// Chunks that were named.
+    /// Named chunks.
     pub chunks: u64,
     /// Their plain bytes.
     pub bytes: u64,
-    /// Of those, the ones that the peer's store did not have.
+    /// Of those, chunks absent in the peer's store.
     pub absent: u64,
-    /// Chunks that the peer asked for, for whatever reason.
+    /// Chunks requested by the peer, for any reason.
     pub sent: u64,
     /// Their plain bytes.
     pub sent_bytes: u64,
 }
 
-/// Chunks that the peer named instead of sending them.
+/// Chunks received as names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamesIn {
-    /// Chunks that were named.
+    /// Named chunks.
     pub chunks: u64,
     /// Their plain bytes.
     pub bytes: u64,
     /// Plain bytes by level, the largest chunks first.
     pub bytes_by_level: Vec<u64>,
-    /// Chunks that the store had, in time.
+    /// Chunks found in the store in time.
     pub found: u64,
     /// Their plain bytes.
     pub found_bytes: u64,
-    /// Chunks that were named before the blocks that bring them were there.
+    /// Chunks named ahead of the blocks bringing them.
     pub waited: u64,
-    /// Chunks that the store did not have.
+    /// Chunks absent in the store.
     pub absent: u64,
-    /// Chunks that were damaged.
+    /// Damaged chunks.
     pub failed: u64,
-    /// Chunks that the store may have and did not read: too many waited, or the disk refused.
+    /// Chunks possibly in the store but not read: too many waited, or the disk refused.
     #[serde(default)]
     pub busy: u64,
-    /// Chunks that were asked for over the network since the disk had too much to do.
+    /// Chunks requested over the network for an overloaded disk.
     pub shed: u64,
-    /// Chunks that took too long to read and were asked for as well.
+    /// Chunks too slow to read and requested as well.
     pub late: u64,
-    /// Plain bytes of all chunks that were asked for over the network.
+    /// Plain bytes of all chunks requested over the network.
     pub requested_bytes: u64,
-    /// Of those, what has not come.
+    /// Of those, outstanding bytes.
     #[serde(default)]
     pub pending_bytes: u64,
-    /// Bytes a second that the path is taken to carry; 0 while that is not known.
+    /// Estimated throughput of the path in bytes per second; 0 while unknown.
     pub path_bytes_per_s: u64,
-    /// How long what is asked for waits at the peer beyond what round trip and rate explain, in milliseconds.
+    /// Delay of requests at the peer beyond round trip and rate, in milliseconds.
     pub path_wait_ms: u64,
-    /// Blocks that were put into the store.
+    /// Blocks put into the store.
     pub put: u64,
-    /// Blocks that were not put since the store takes nothing, or not as fast.
+    /// Blocks not put: the store takes nothing, or not as fast.
     pub not_put: u64,
 }
 
-/// A place where flows are taken in.
+/// An entry point of flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterceptReport {
     /// How: `forward`, `socks5` or `http`.
     pub mode: String,
-    /// Where it listens, as bound.
+    /// Its listening address, as bound.
     pub listen: String,
     /// The peer's name, or `auto`.
     pub peer: String,

@@ -1,14 +1,14 @@
-//! Sums of the heaviest keys in bounded memory: Space-Saving, with what was let go summed apart.
+//! Heavy-hitter sums in bounded memory: Space-Saving, with evicted sums apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 
 /// Sums by key, of the heaviest keys.
 ///
-/// This is Space-Saving [Metwally et al. 2005]: a new key takes the place of the lightest one and inherits its weight as
-/// its possible error. Every key with more than 1/`most` of all weight is there, and a row lacks at most
-/// [`Row::missed_at_most`] of its key's weight. Rows hold only what was added to them, and what a row had that had to go
-/// is in [`Heaviest::others`], so that all sums together are exact.
+/// This is Space-Saving [Metwally et al. 2005]: a new key takes the place of the lightest one and inherits
+/// its weight as its possible error. Every key with more than 1/`most` of all weight is there, and a row
+/// lacks at most [`Row::missed_at_most`] of its key's weight. Rows hold only additions of their own, and an
+/// evicted row's sum goes to [`Heaviest::others`]: all sums together are exact.
 #[derive(Clone, Debug)]
 pub(super) struct Heaviest<K, V> {
     most: usize,
@@ -21,11 +21,11 @@ pub(super) struct Heaviest<K, V> {
 /// The sum of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Row<V> {
-    /// What was added since the key has a row.
+    /// Additions since the key has a row.
     pub(super) sum: V,
-    /// The weight that the key may have had before.
+    /// Upper bound of the key's earlier weight.
     pub(super) missed_at_most: u64,
-    /// That, and the weight that was added since.
+    /// That bound, and the weight added since.
     rank: u64,
 }
 
@@ -48,7 +48,7 @@ impl<K: Clone + Ord, V: Default + for<'a> AddAssign<&'a V>> Heaviest<K, V> {
         }
         let mut missed_at_most = 0;
         if self.rows.len() >= self.most {
-            // What weighs nothing is no reason to let go of anything.
+            // A weightless key evicts nothing.
             let lightest = if weight > 0 { self.ranks.pop_first() } else { None };
             let Some((rank, lightest)) = lightest else {
                 self.others += value;
@@ -71,7 +71,7 @@ impl<K: Clone + Ord, V: Default + for<'a> AddAssign<&'a V>> Heaviest<K, V> {
         self.rows.iter()
     }
 
-    /// The sum of what has no row.
+    /// The sum of everything without a row.
     pub(super) fn others(&self) -> &V {
         &self.others
     }

@@ -1,4 +1,6 @@
-//! What flows have moved, and what crossed for them, by destination: a bounded table of those with the most bytes.
+//! Traffic by destination, plain and on the wire.
+//!
+//! A bounded table of the destinations with the most bytes.
 
 mod heaviest;
 
@@ -12,52 +14,52 @@ use self::heaviest::Heaviest;
 use super::not_coded::Reason;
 use super::status::savings;
 
-/// What flows on links have moved, by where they went.
+/// Traffic of flows on links, by destination.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DestinationsReport {
-    /// The destinations with the most delivered bytes, at most [`DestinationTable::MOST`]; those for which most crossed
-    /// come first.
+    /// The destinations with the most delivered bytes, at most [`DestinationTable::MOST`]; sorted by wire
+    /// bytes.
     pub rows: Vec<DestinationReport>,
-    /// Everything that is in no row.
+    /// Everything outside the rows.
     pub other: DestinationFigures,
 }
 
-/// What the flows to one destination have moved.
+/// Traffic of the flows to one destination.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DestinationReport {
-    /// Where they went, as applications named it, with the port.
+    /// Destination with its port, as named by applications.
     pub destination: String,
-    /// The peer on whose link.
+    /// The link's peer.
     pub peer: String,
-    /// What they moved since the destination has a row.
+    /// Traffic since the destination has a row.
     #[serde(flatten)]
     pub figures: DestinationFigures,
-    /// The delivered bytes that they may have moved before, which are in [`DestinationsReport::other`].
+    /// Upper bound of earlier delivered bytes, part of [`DestinationsReport::other`].
     pub missed_at_most: u64,
 }
 
 /// Figures of several flows. Bytes unless named otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DestinationFigures {
-    /// Flows, those that are open included.
+    /// Flows, including open ones.
     pub flows: u64,
-    /// Flows that are open.
+    /// Open flows.
     pub flows_open: u64,
-    /// What applications sent, both ways.
+    /// Bytes between applications, both ways.
     pub delivered: u64,
-    /// Of those, what our applications sent.
+    /// Of those, bytes from our applications.
     pub delivered_out: u64,
-    /// Of those, what our applications were given.
+    /// Of those, bytes to our applications.
     pub delivered_in: u64,
-    /// Frames of the flows, both ways, without TLS and without frames that are of no flow.
+    /// Frames of the flows, both ways, without TLS and without frames outside flows.
     pub wire: u64,
-    /// Of those, what we sent.
+    /// Of those, sent ones.
     pub wire_out: u64,
-    /// Of those, what we received.
+    /// Of those, received ones.
     pub wire_in: u64,
     /// 1 − wire/delivered; unknown before anything was delivered.
     pub savings: Option<f64>,
-    /// Delivered bytes of flows that are not coded.
+    /// Delivered bytes of uncoded flows.
     pub uncoded: u64,
     /// Why one of those flows is not coded, of several the last; null if all are coded.
     pub reason: Option<Reason>,
@@ -73,7 +75,7 @@ impl DestinationFigures {
 }
 
 impl AddAssign<&Self> for DestinationFigures {
-    /// Adds what is known by direction; sums and savings are filled in by `summed`.
+    /// Adds the figures by direction; `summed` fills in sums and savings.
     fn add_assign(&mut self, other: &Self) {
         for (sum, more) in [
             (&mut self.flows, other.flows),
@@ -90,16 +92,16 @@ impl AddAssign<&Self> for DestinationFigures {
     }
 }
 
-/// What one flow has moved.
+/// Traffic of one flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowFigures {
-    /// The peer on whose link it is.
+    /// Its link's peer.
     pub peer: String,
-    /// Where it goes.
+    /// Its destination.
     pub destination: String,
-    /// What our application sent, and what it was given.
+    /// Bytes from our application, and bytes to it.
     pub delivered: [u64; 2],
-    /// Bytes of frames that were sent for it, and that came for it.
+    /// Bytes of its frames, sent and received.
     pub wire: [u64; 2],
     /// Why it is not coded; none if it is.
     pub reason: Option<Reason>,
@@ -107,8 +109,8 @@ pub struct FlowFigures {
 
 /// The table of destinations.
 ///
-/// It has at most [`DestinationTable::MOST`] rows, since applications choose destinations; see [`DestinationsReport`] for
-/// what becomes of the others. A flow is added when it ends, and to a copy while it is open.
+/// It has at most [`DestinationTable::MOST`] rows, since applications choose destinations;
+/// [`DestinationsReport`] describes the rest. A flow is added when it ends, and to a copy while it is open.
 #[derive(Debug)]
 pub struct DestinationTable {
     ended: Mutex<Ended>,
@@ -119,13 +121,13 @@ pub struct DestinationTable {
 #[derive(Debug)]
 struct Ended {
     table: Table,
-    /// The flows that have ended since a report began, while one is made.
+    /// Flows ended since the begin of a report in progress.
     since: Option<Vec<FlowFigures>>,
 }
 
-/// The open flows, as a report lists them, one peer after the other.
+/// Open flows in a report, one peer after the other.
 ///
-/// A flow is in the list, or counts among those that had ended by then: never both, nor neither, however many end
+/// Each flow is either in the list or counted as ended by then: never both, nor neither, however many end
 /// meanwhile.
 #[derive(Debug)]
 pub struct OpenFlows<'a> {
@@ -136,13 +138,14 @@ pub struct OpenFlows<'a> {
 }
 
 impl OpenFlows<'_> {
-    /// Notes that a peer's flows are listed: while none of them can end, nor be added to the table.
+    /// Marks the begin of a peer's list: during it, none of the peer's flows can end, nor be added to the
+    /// table.
     pub fn begin(&mut self, peer: &str) {
         let ended = self.table.ended.lock().since.as_ref().map_or(0, Vec::len);
         self.ended.insert(peer.to_owned(), ended);
     }
 
-    /// Adds flows that were listed then.
+    /// Adds flows to that list.
     pub fn extend(&mut self, flows: impl IntoIterator<Item = FlowFigures>) {
         self.flows.extend(flows);
     }
@@ -167,7 +170,7 @@ impl DestinationTable {
     /// The most destinations.
     pub const MOST: usize = 1000;
 
-    /// Adds a flow that has ended.
+    /// Adds an ended flow.
     pub fn add(&self, flow: FlowFigures) {
         let mut ended = self.ended.lock();
         if let Some(since) = &mut ended.since {
@@ -176,7 +179,7 @@ impl DestinationTable {
         add(&mut ended.table, flow, 0);
     }
 
-    /// Returns the table, with what the open flows have moved so far: `list` lists them, peer by peer.
+    /// Returns the table, including the open flows' traffic so far: `list` lists them, peer by peer.
     pub fn report(&self, list: impl FnOnce(&mut OpenFlows<'_>)) -> DestinationsReport {
         let table = self.with_open(list);
         let row = |((peer, destination), row): (&(String, String), &heaviest::Row<DestinationFigures>)| {
@@ -192,7 +195,7 @@ impl DestinationTable {
         DestinationsReport { rows, other: table.others().clone().summed() }
     }
 
-    /// Returns a copy of the table in which every flow is once: as it ended, or as it was when its peer was listed.
+    /// Returns a copy of the table with every flow once: in its final state, or as listed.
     fn with_open(&self, list: impl FnOnce(&mut OpenFlows<'_>)) -> Table {
         let _alone = self.reporting.lock();
         let mut table = {
@@ -204,7 +207,7 @@ impl DestinationTable {
         list(&mut open);
         let since = self.ended.lock().since.take().unwrap_or_default();
         for (place, flow) in since.into_iter().enumerate() {
-            // What ended later is in the list, or began after it.
+            // Flows ended later are in the list, or began after it.
             if open.ended.get(&flow.peer).is_none_or(|listed| place < *listed) {
                 add(&mut table, flow, 0);
             }
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_ended_and_open_ones_are_one_row_sorted_by_what_crosses() {
+    fn ended_and_open_flows_share_a_row_sorted_by_wire_bytes() {
         let table = DestinationTable::default();
         table.add(flow("a:80", [100, 900], [10, 90]));
         table.add(FlowFigures { reason: Some(Reason::Tls), ..flow("b:443", [50, 350], [52, 356]) });
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn scan_of_the_world_leaves_what_moves_bytes_and_exact_sums() {
+    fn scan_of_the_world_leaves_heavy_rows_and_exact_sums() {
         let table = DestinationTable::default();
         let mut sums = [0; 3];
         for port in 0..5000 {
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn flow_that_ends_while_open_ones_are_listed_counts_once() {
+    fn flow_ending_during_the_list_counts_once() {
         let table = DestinationTable::default();
         let of = |peer: &str, destination| FlowFigures {
             peer: peer.to_owned(),
@@ -315,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_stay_exact_where_flows_end_all_the_time() {
+    fn sums_stay_exact_under_constant_flow_ends() {
         const FLOWS: usize = 20_000;
         let table = DestinationTable::default();
         let destination = |number: usize| format!("a:{}", number % 7);

@@ -71,7 +71,7 @@ fn the_figures_of_the_status_are_there() {
 }
 
 #[test]
-fn what_load_shedding_knows_of_a_path_is_there_once_it_is_known() {
+fn path_estimates_appear_once_known() {
     let of = |names| {
         let inbound = InReport { names, ..InReport::default() };
         let peer = PeerReport { name: "hub".to_owned(), inbound, ..PeerReport::default() };
@@ -90,7 +90,7 @@ fn what_load_shedding_knows_of_a_path_is_there_once_it_is_known() {
 }
 
 #[test]
-fn a_store_has_metrics_where_there_is_one() {
+fn store_metrics_need_a_store() {
     assert!(!encode(&status()).contains("_store_"));
     let store = StoreReport { reads: 9, found: 5, absent: 2, damaged: 1, used: 7, ..StoreReport::default() };
     let text = encode(&StatusReport { store: Some(store), ..status() });
@@ -105,7 +105,7 @@ fn a_store_has_metrics_where_there_is_one() {
 }
 
 #[test]
-fn logs_that_are_not_kept_are_told() {
+fn deferred_logs_are_reported() {
     let told = |status: &StatusReport| encode(status).contains("oncewire_logs_not_kept{} 1.0\n");
     let mut status = status();
     assert!(!told(&status));
@@ -119,7 +119,7 @@ fn destinations_are_no_labels() {
 }
 
 #[test]
-fn what_is_unknown_is_left_out() {
+fn unknown_figures_are_left_out() {
     let text = encode(&StatusReport { peers: vec![PeerReport::default()], ..StatusReport::default() });
     assert!(!text.contains("round_trip") && !text.contains("memory_used"), "{text}");
 }
