@@ -37,7 +37,7 @@ CEILINGS = {
     "crates/netem": 2.5,
     "crates/oncewire": 6.2,
     "crates/packet": 2.5,
-    "crates/store": 6.5,
+    "crates/store": 2.5,
     "crates/sys": 2.5,
     "crates/testnet": 2.5,
     "docs": 5.0,

@@ -1,19 +1,19 @@
-//! Reading a file from front to back, some way ahead of who asks.
+//! Sequential read-ahead of a file.
 
 use crate::paged::Paged;
 
-/// Reads a file in pieces of 1 MiB, for who goes through its containers: one request for each takes a disk with an arm
-/// many times as long.
+/// Reads a file in pieces of 1 MiB, for passes through its containers: one request for each would take a disk with an
+/// arm many times as long.
 ///
-/// It has what can be read and is silent about the rest, which whoever asks then reads for itself, and learns why not.
+/// It has the readable parts, and is silent about the rest: the caller then reads it directly, and learns the reason.
 pub(crate) struct Ahead<'a> {
     file: &'a Paged,
-    /// Bytes that the file addresses.
+    /// Bytes addressed by the file.
     room: u64,
-    /// Where the piece begins.
+    /// The start of the piece.
     begin: u64,
     piece: Vec<u8>,
-    /// Where the next piece may begin: a bad place is not to be asked for with each container before it.
+    /// The least start of the next piece: a bad place is not to be read again with each container before it.
     next: u64,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Ahead<'a> {
     }
 }
 
-/// Bytes that are read at once, of which whole pages are taken.
+/// Bytes of one request, in whole pages.
 const PIECE: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_file_comes_in_pieces_and_nothing_behind_it() {
+    fn whole_file_comes_in_pieces_and_nothing_behind_it() {
         let memory = Memory::default();
         let file = file(&memory);
         let mut ahead = Ahead::new(&file, LEN);
@@ -78,13 +78,13 @@ mod tests {
         let mut ahead = Ahead::new(&file, LEN);
         let reads = memory.reads();
         (0..room - 5000).step_by(5000).for_each(|at| _ = ahead.get(at, 5000));
-        // A piece begins with what did not fit the one before it as a whole.
+        // A piece begins with a container too long for the one before.
         assert_eq!(memory.reads() - reads, 4);
         assert!(ahead.get(room - 10, 11).is_none() && ahead.get(room, 1).is_none());
     }
 
     #[test]
-    fn a_place_that_cannot_be_read_is_asked_for_once() {
+    fn unreadable_place_is_requested_once() {
         let memory = Memory::default();
         let file = file(&memory);
         memory.fail_reads_of(NAME, Some(5));

@@ -1,12 +1,11 @@
 //! Sorted numbers in few bits.
 //!
-//! What lies between two neighbours is put as Rice codes: a quotient in ones that end with a zero, then so many bits of
-//! the rest that the quotients are small in the mean. Hashes have gaps of all sizes, so they take a bit and a half more
-//! than the gap they have in the mean.
+//! Gaps between neighbours are Rice codes: a quotient in ones up to a zero, then enough bits of the rest for small
+//! quotients in the mean. Hashes have gaps of all sizes, so they take a bit and a half more than the mean gap.
 
 /// Appends numbers below `limit`, each once and in their order, and fills up the last byte; sorts them for it.
 ///
-/// Of numbers that are evenly spread, each takes about `log2(limit / count) + 1.5` bits.
+/// Each of evenly spread numbers takes about `log2(limit / count) + 1.5` bits.
 pub(crate) fn encode(numbers: &mut Vec<u64>, limit: u64, into: &mut Vec<u8>) {
     numbers.sort_unstable();
     numbers.dedup();
@@ -25,7 +24,7 @@ pub(crate) fn encode(numbers: &mut Vec<u64>, limit: u64, into: &mut Vec<u8>) {
     bits.finish();
 }
 
-/// Returns the most bytes that so many numbers below `limit` take.
+/// Returns the most bytes of so many numbers below `limit`.
 pub(crate) fn most_bytes(count: usize, limit: u64) -> usize {
     let rest = rest_bits(count, limit);
     // All quotients together are at most those of the whole range.
@@ -33,8 +32,8 @@ pub(crate) fn most_bytes(count: usize, limit: u64) -> usize {
     (count * (rest as usize + 1) + ones).div_ceil(8)
 }
 
-/// Takes so many numbers from the beginning, and returns what is behind them; none if they are not all there, or not
-/// all below `limit`.
+/// Takes so many numbers from the beginning, and returns the bytes behind them; none unless all are there and below
+/// `limit`.
 pub(crate) fn decode<'a>(
     bytes: &'a [u8],
     count: usize,
@@ -104,7 +103,7 @@ impl Reader<'_> {
         (self.at <= self.bytes.len() * 8).then_some(())
     }
 
-    /// Counts ones up to a zero, and takes that, too.
+    /// Counts ones up to a zero, and takes the zero, too.
     fn ones(&mut self) -> Option<u64> {
         let mut count = 0;
         loop {
@@ -125,7 +124,7 @@ impl Reader<'_> {
     }
 }
 
-/// Bits that a word has wherever in a byte it begins.
+/// Bits of a word from any start within a byte.
 const MOST_REST: u32 = 56;
 
 #[cfg(test)]
@@ -135,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_put_is_taken_again(
+        fn encoded_numbers_are_decoded(
             limit_bits in 1..57u32, raw in proptest::collection::vec(any::<u64>(), 0..600), behind: Vec<u8>,
         ) {
             let limit = 1 << limit_bits;

@@ -1,4 +1,4 @@
-//! Little-endian numbers in bytes that may end anywhere.
+//! Little-endian numbers in bytes of any length.
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))

@@ -1,4 +1,4 @@
-//! Removing a store: all that it has while it is open, or its files where nobody has it open.
+//! Removal of a store: the content of an open one, or the files of a closed one.
 
 use std::fs;
 use std::io;
@@ -11,14 +11,14 @@ use crate::{Store, identity, snapshot, summary};
 /// The files of a store in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreFiles {
-    /// Each with its length, in the order in which they are to be removed: what speaks of segments before them, and what
-    /// says which store it is last. What an interruption leaves is then found, and removed by the next try.
+    /// Each with its length, in the order of removal: files about segments before the segments, and the store's
+    /// identity last. So the next try finds and removes the remains of an interrupted one.
     files: Vec<(PathBuf, u64)>,
     segment_bytes: u64,
 }
 
 impl StoreFiles {
-    /// Looks for them. A folder that is not there has none, and what is in it under other names is another's.
+    /// Looks for them. A missing directory has none; files under other names are another's.
     ///
     /// # Errors
     /// If the folder cannot be read.
@@ -61,10 +61,10 @@ impl StoreFiles {
         self.segment_bytes
     }
 
-    /// Removes them; who does holds the folder, so that nobody uses the store.
+    /// Removes them. The caller holds the directory, so nobody uses the store.
     ///
     /// # Errors
-    /// If one cannot be removed: it is still there, with those that come behind it.
+    /// If one cannot be removed: it is still there, with those behind it.
     pub fn remove(&self) -> io::Result<()> {
         self.files.iter().try_for_each(|(path, _)| match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -76,8 +76,8 @@ impl StoreFiles {
 }
 
 impl Store {
-    /// Forgets every chunk and removes all segments that the folder has, also those that could not be removed before,
-    /// and their summaries; returns how many bytes the segments had. Nothing is written for it. What comes meanwhile waits.
+    /// Forgets every chunk and removes all segments of the directory, also those from a failed removal, and their
+    /// summaries; returns the bytes of the segments. Nothing is written for it. Other calls wait meanwhile.
     ///
     /// # Errors
     /// If the store takes nothing more, the folder cannot be listed, or a file cannot be removed: the next start would

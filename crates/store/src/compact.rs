@@ -1,4 +1,4 @@
-//! Rewriting a store, so that what is damaged, found elsewhere or refused by the disk takes no room.
+//! Compaction: rewriting a store without damaged, superseded and unreadable content.
 
 use std::io;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use crate::segment::Segment;
 use crate::writer::Writer;
 use crate::{Fault, Faults, Part, Progress, Store};
 
-/// What rewriting has done.
+/// The results of rewriting.
 #[derive(Debug, Default)]
 pub struct Compacted {
-    /// Containers that were written again.
+    /// Rewritten containers.
     pub kept: u64,
-    /// Containers of which everything is found elsewhere, or nowhere any more.
+    /// Containers without live content: found elsewhere, or nowhere any more.
     pub superseded: u64,
-    /// Containers that went, the oldest first, for the store to take no more than was asked for. They were not read, so
-    /// what was damaged among them is here, too.
+    /// Containers evicted for the requested size, the oldest first. They were not read, so damaged ones are among
+    /// them.
     pub let_go: u64,
-    /// What was damaged, and is gone.
+    /// Damaged and gone content.
     pub damaged: Faults,
-    /// Containers that the disk refused to read, although it read others of their segments, and segments of which it
-    /// hid a part when the store was opened: what it did not read of them is gone.
+    /// Containers unreadable in otherwise readable segments, and segments partly hidden by the disk at the opening:
+    /// their unread content is gone.
     pub lost: Faults,
-    /// Segments of which nothing can be read now, and what has the name of one and is none: they stay as they are.
+    /// Unreadable segments, and other files with the name of a segment: they stay as they are.
     pub left: Faults,
     /// Bytes of disk before.
     pub before: u64,
@@ -33,19 +33,19 @@ pub struct Compacted {
 }
 
 impl Store {
-    /// Writes everything again that is sound and still found by the index, in its order, and lets the old segments go.
+    /// Writes all sound and indexed content again, in its order, and lets the old segments go.
     ///
-    /// With `shrink_to` the oldest go first until the rest takes no more bytes of disk. It takes the room of about two
-    /// segments beyond the capacity meanwhile, to which none gives way. Work for a time when nobody else writes.
-    /// `progress` counts bytes of files.
+    /// With `shrink_to` the oldest go first until the rest takes no more bytes of disk. It takes the room of about
+    /// two segments beyond the capacity meanwhile, without evicting any for it. Work for a time without other
+    /// writers. `progress` counts bytes of files.
     ///
-    /// What the disk refuses, three times one behind the other, is left behind if the disk reads other containers of the
-    /// same segment and takes them elsewhere. A segment of which it lets nothing be read stays where it is, since a disk
-    /// that is not there says nothing of what is on it.
+    /// A place refused by the disk three times in a row is left behind if the disk reads other containers of the same
+    /// segment and takes them elsewhere. A segment without any readable part stays, since an absent disk is no proof
+    /// of loss.
     ///
     /// # Errors
-    /// If the disk refuses to write, the process may read no more files, or it is cancelled; what was not written again
-    /// yet stays where it is.
+    /// If the disk refuses to write, the process may read no more files, or it is cancelled; unfinished content stays
+    /// in place.
     pub fn compact(&self, shrink_to: Option<u64>, progress: &Progress) -> io::Result<Compacted> {
         let mut writer = self.writing();
         if let Some(trouble) = &writer.stopped {
@@ -76,7 +76,7 @@ impl Store {
             self.rewrite(&mut writer, segment, (windows, &mut excess), &mut compacted)?;
             progress.advance(bytes).map_err(Halt::Write)
         });
-        // The last segment gives back what it does not fill, or what is left may be more than was asked for.
+        // The last segment gives back its unused room, or the rest may exceed the requested size.
         let done = done.and_then(|()| self.seal(&mut writer).map_err(Halt::Write));
         let done = done.and_then(|()| self.remove_strays().map_err(Halt::Write));
         compacted.after = self.file_bytes();
@@ -97,13 +97,13 @@ impl Store {
         };
         self.index.set_rewritten(false);
         writer.is_compacting = false;
-        // Not before: of what is still to move, where a footer is damaged they say which container is which.
+        // Not before: for content still to move, they tell containers apart behind a damaged footer.
         self.shed_offsets(&writer);
         done
     }
 
-    /// Writes what is worth keeping of a segment to the end of the ring, but for as many of its first bytes as are in
-    /// `excess`, and lets the segment go. `windows` are those of the moment in which rewriting began.
+    /// Writes the live content of a segment to the end of the ring, except its first `excess` bytes, and lets the
+    /// segment go. `windows` are those at the start of rewriting.
     fn rewrite(
         &self,
         writer: &mut Writer,
@@ -124,7 +124,7 @@ impl Store {
             Ok(_) => {}
         }
         let (mut lost, mut was_read) = (Faults::default(), false);
-        // Apart: what is written meanwhile may have to change it.
+        // Apart: concurrent writes may have to change it.
         let containers = segment.extent.read().containers as usize;
         for i in 0..containers {
             if *excess > 0 {
@@ -159,10 +159,10 @@ impl Store {
             let (file, why) = (segment.file.name().to_owned(), "a part of it could not be read at the start");
             lost.push(Fault::NotTried { file, why });
         }
-        // That the disk takes what was read is what tells bad places from a disk that is gone.
+        // A successful write tells bad places from an absent disk.
         self.sync_locked(writer).map_err(Halt::Write)?;
         compacted.lost.append(lost);
-        // What the disk refuses of it is of no use any more.
+        // Places refused by the disk are of no use any more.
         let _ = segment.check_footer().and_then(|()| self.check_first_page(segment));
         segment.flaw().into_iter().for_each(|fault| compacted.damaged.push(fault));
         self.let_go(writer, segment.number);
@@ -186,7 +186,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the chunks of a container that the index found in it when rewriting began, and no newer place since.
+    /// Returns the chunks of a container found in it by the index at the start of rewriting, without a newer place
+    /// since.
     fn live_parts(
         &self,
         (segment, index): (&Segment, usize),
@@ -205,8 +206,8 @@ impl Store {
     }
 }
 
-/// Returns how many bytes of files have to go for them to become `most` at most, with what headers and footers of fewer
-/// containers may take more.
+/// Returns the bytes of files to remove to reach `most` at most, with an allowance for headers and footers of fewer
+/// containers.
 fn excess(bytes: u64, most: u64) -> u64 {
     bytes.checked_sub(most).filter(|excess| *excess > 0).map_or(0, |excess| excess + most / 64 + SPARE)
 }
@@ -220,7 +221,7 @@ enum Halt {
     Write(io::Error),
 }
 
-/// Reads until the disk has refused so often that it will go on to.
+/// Reads until the disk has refused often enough to be believed.
 fn patiently<T>(segment: &Segment, mut read: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
     let mut outcome = read();
     for _ in 1..TRIES {
@@ -234,9 +235,8 @@ fn patiently<T>(segment: &Segment, mut read: impl FnMut() -> Result<T, Fault>) -
     outcome
 }
 
-/// How often what the disk refuses is read in all.
+/// The number of attempts to read a refused place.
 const TRIES: usize = 3;
 
-/// Containers in a row that the disk refuses before a segment of which nothing was read is left alone: each may take the
-/// disk seconds.
+/// Containers refused in a row before a fully unreadable segment is left alone: each may take the disk seconds.
 const MOST_REFUSED: u64 = 16;

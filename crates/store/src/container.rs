@@ -1,4 +1,4 @@
-//! Containers: a few blocks and the directory of their chunks, the unit that is checked.
+//! Containers: a few blocks and the directory of their chunks, the unit of checks.
 //!
 //! Numbers are little-endian. A container begins with a header of 32 bytes:
 //!
@@ -12,14 +12,14 @@
 //! | 24 | 8 | check |
 //!
 //! The blocks follow, one behind the other, then the directory. The check is the XXH3-64 of both, seeded with the
-//! XXH3-64 of the first 24 bytes and of where the container lies: id of the store, number of the segment, offset. So a
-//! container stands for itself in no other place. The directory lists chunks in runs of neighbours of one level:
+//! XXH3-64 of the first 24 bytes and of the container's place: id of the store, number of the segment, offset. So a
+//! container is valid in no other place. The directory lists chunks in runs of neighbours of one level:
 //!
 //! | bytes | what |
 //! |---:|---|
 //! | 1 | level |
 //! | 2 | number of chunks in the run, at least 1 |
-//! | 2 | offset of the first in the blocks; each begins where the one before it ends |
+//! | 2 | offset of the first in the blocks; each begins at the end of the one before |
 //! | 8 each | tag |
 //! | 2 each | bytes − 1 |
 
@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::Part;
 use crate::bytes::{u16_at, u32_at, u64_at};
 
-/// Where a container lies; a part of what its check covers.
+/// The place of a container; a part of its check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) store: u64,
@@ -36,14 +36,14 @@ pub(crate) struct Place {
     pub(crate) at: u64,
 }
 
-/// What the header says of the bytes behind it.
+/// The header's description of the bytes behind it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lengths {
     pub(crate) blocks: usize,
     pub(crate) directory: usize,
 }
 
-/// A container whose check holds.
+/// A container with a valid check.
 #[derive(Debug)]
 pub(crate) struct Container {
     bytes: Vec<u8>,
@@ -95,7 +95,7 @@ impl Container {
     }
 }
 
-/// Makes a container of what lies in `bytes` behind room for its header: blocks, behind which the directory is put.
+/// Makes a container of the blocks in `bytes`, behind room for its header; the directory follows the blocks.
 pub(crate) fn close(bytes: &mut Vec<u8>, begin: usize, parts: &mut [Part], time_s: u64, place: Place) {
     let blocks = bytes.len() - begin - HEADER;
     let directory_begin = bytes.len();
@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_container_holds_what_was_put_into_it(
+        fn container_holds_its_content(
             blocks in proptest::collection::vec(any::<u8>(), 1000..1200),
             mut parts in any_parts(),
         ) {

@@ -1,8 +1,8 @@
-//! What a store counts.
+//! Counters of a store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that several threads add to.
+/// A number with several threads adding to it.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -18,7 +18,7 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a store has done since it was opened.
+        /// The counts of a store since its opening.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
@@ -38,36 +38,36 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Blocks that were stored.
+    /// Stored blocks.
     stored,
     /// Their bytes.
     stored_bytes,
-    /// Blocks that were there already.
+    /// Known blocks, not stored again.
     known,
-    /// Blocks that were not taken.
+    /// Refused blocks.
     refused,
-    /// Entries of the index that gave way although their chunks are still there.
+    /// Evicted index entries of chunks still on disk.
     displaced,
-    /// Bytes that were written to the disk, whatever they are.
+    /// All bytes written to the disk.
     written_bytes,
-    /// Segments that went, the oldest first.
+    /// Evicted segments, the oldest first.
     evicted_segments,
-    /// Chunks that were found.
+    /// Found chunks.
     hits,
     /// Their bytes.
     hit_bytes,
-    /// Chunks that were asked for and are not there.
+    /// Requested but absent chunks.
     absent,
     /// Requests to the disk to read a chunk or its container.
     disk_reads,
-    /// Chunks of which what was read is damaged.
+    /// Damaged chunks, noticed on reading.
     faults,
-    /// Chunks that may be there and could not be read: the disk refused, or their file is set aside.
+    /// Unreadable chunks, perhaps there: the disk refused, or their file is set aside.
     unreadable,
-    /// Chunks that were forgotten, since their file is given up.
+    /// Chunks forgotten with a given-up file.
     given_up,
-    /// Blocks that were stored again, since the disk refuses to read a chunk of them.
+    /// Blocks stored again because of an unreadable chunk.
     replaced,
-    /// Writes that failed, and stopped the store or held it up.
+    /// Failed writes, each of which stopped the store or held it up.
     write_errors,
 }

@@ -1,8 +1,8 @@
-//! What was found while everything was looked at: the first of it, and how much there is.
+//! Faults found by a full scan: the first ones, and their number.
 
 use crate::Fault;
 
-/// Faults, of which the first 100 are kept: a disk that is full of them is as bad as they say, and no worse.
+/// Faults, of which the first 100 are kept: a bound for a disk full of them.
 #[derive(Debug, Default)]
 pub struct Faults {
     noted: Vec<Fault>,

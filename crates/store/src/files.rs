@@ -1,4 +1,4 @@
-//! What lies in the folder of a store, and whose it is.
+//! The files in a store's directory, and their owners.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,46 +9,46 @@ use crate::recover::Opened;
 use crate::segment::Segment;
 use crate::{Fault, Progress, Store, snapshot, summary};
 
-/// What a folder has of a store.
+/// A store's files in a directory.
 #[derive(Default)]
 pub(crate) struct Files {
     /// By their numbers.
     pub(crate) segments: Vec<FoundSegment>,
     /// The length of the snapshot of the index.
     pub(crate) snapshot: Option<u64>,
-    /// The names of what is called as a segment is and can be none, each with the reason.
+    /// Other things with the name of a segment, each with the reason.
     pub(crate) others: BTreeMap<String, &'static str>,
     /// The lengths of summaries, by the numbers of their segments.
     pub(crate) summaries: BTreeMap<u64, u64>,
 }
 
-/// A file that has the name of a segment.
+/// A file with the name of a segment.
 pub(crate) struct FoundSegment {
     pub(crate) number: u64,
     pub(crate) name: String,
     pub(crate) len: u64,
-    /// What its first page says, if that was read.
+    /// Its first page, if that was read.
     pub(crate) look: Option<Look>,
-    /// What the saved index says of it.
+    /// Its description in the saved index.
     pub(crate) said: Option<Said>,
     /// Whether no other one of the store was begun after it.
     pub(crate) is_newest: bool,
 }
 
-/// What a look at the first page of a segment gives.
+/// The result of a look at a segment's first page.
 pub(crate) enum Look {
     /// A segment of this store, as far as it can be read.
     Ours(Paged),
     /// It cannot be read, and is to stay.
     Closed(Paged, &'static str),
-    /// Nobody can read it ever, and it was not removed, since somebody only looks; with what proves that it was harmed.
+    /// Unreadable for ever; not removed from a store at rest. With the proof of harm.
     Vain(Paged, Option<Flaw>),
     /// Nobody can read it ever: it was removed.
     Gone,
 }
 
 impl Files {
-    /// Marks the segment that was begun last; what is not the store's is none.
+    /// Marks the latest segment; files of others do not count.
     pub(crate) fn note_newest(&mut self) {
         let is_other = |found: &FoundSegment| matches!(found.look, Some(Look::Closed(..)));
         let newest = self.segments.iter_mut().rev().find(|found| !is_other(found));
@@ -62,7 +62,7 @@ impl Files {
 }
 
 impl Store {
-    /// Lists what is there.
+    /// Lists the files there.
     pub(crate) fn list_files(&self) -> io::Result<Files> {
         let mut files = Files::default();
         for (name, len) in self.backend.list()? {
@@ -101,10 +101,10 @@ impl Store {
         Ok(())
     }
 
-    /// Reads the first page of a segment. What cannot be read is set aside, and removed only if it is proven that nobody
-    /// can read it ever.
+    /// Reads the first page of a segment. An unreadable segment is set aside, and removed only if it is proven
+    /// unreadable for ever.
     pub(crate) fn look_at(&self, number: u64, name: &str, opened: &mut Opened) -> io::Result<Look> {
-        // Who only looks changes nothing.
+        // A store at rest changes nothing.
         let at_rest = self.is_only_looked_at();
         let expected = Header { kind: Kind::Segment, store: self.id, number };
         let assumed = || Paged::assume(&self.backend, name.to_owned());
@@ -123,7 +123,7 @@ impl Store {
                 opened.note(format!("{name} has no valid first page, and so no key"));
                 return Ok(Look::Vain(assumed(), None));
             }
-            // One of ours that lies where another should: nothing in it passes its check here.
+            // One of ours in the place of another: nothing in it passes its check here.
             Ok((_, header)) if header.store == self.id && !at_rest => {
                 opened.note(format!("{name} is a file of this store under a wrong name: removed"));
                 self.backend.remove(name)?;
@@ -151,8 +151,8 @@ impl Store {
         Ok(Look::Closed(assumed(), why))
     }
 
-    /// Notes if the first page of a segment that can be read all the same is not the one that it was given. An empty one is
-    /// none where there is no footer: what a power cut leaves may be so.
+    /// Notes a wrong first page of a segment readable without it. An empty page without a footer is right: a power
+    /// cut may leave it.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -169,7 +169,7 @@ impl Store {
         Ok(())
     }
 
-    /// Says whether the first page of a file holds something that is no first page; zeros are what a power cut leaves.
+    /// Says whether the first page of a file holds something else than a first page; zeros may be from a power cut.
     pub(crate) fn first_page_is_harmed(&self, name: &str) -> bool {
         let page = || {
             let mut page = [0; PAGE];
@@ -180,9 +180,9 @@ impl Store {
     }
 }
 
-/// Why what has the name of a segment is passed over.
+/// Why something with the name of a segment is passed over.
 const NO_FILE: &str = "it is no regular file";
 const BEYOND_ALL: &str = "no segment can have its number";
 
-/// Why a segment is set aside that the disk refused when the store was opened.
+/// Why a segment refused by the disk at the opening is set aside.
 pub(crate) const REFUSED: &str = "the disk refused it at the start";

@@ -1,17 +1,17 @@
-//! Telling a segment that a crash left without a footer from one that has lost what was in it.
+//! Harmed segments without a footer, told from the remains of a crash.
 //!
-//! A crash leaves the last segment unsealed, and it keeps its full length until the next start cuts it behind its last
-//! container and writes a [summary](crate::summary), which says that there is no footer. What is written to a segment
-//! that is left while the store runs ends there, too. Other states are none that a store or a crash makes.
+//! A crash leaves the last segment unsealed, at full length. The next start cuts it behind its last container and
+//! writes a [summary](crate::summary) that says so. A segment left by a running store ends there, too. No store and
+//! no crash makes other states.
 
 use crate::Fault;
 use crate::paged::PAGE;
 
-/// What shows that a segment has lost something.
+/// The proof of a segment's loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) what: &'static str,
-    /// Containers that were in it and are not found, as far as anything says how many there were.
+    /// Missing containers, as far as their number is known.
     pub(crate) gone: u32,
 }
 
@@ -21,7 +21,7 @@ impl Flaw {
     }
 }
 
-/// What the saved index or a summary says of a segment.
+/// A segment's description in the saved index or a summary.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
     pub(crate) file_len: u64,
@@ -29,30 +29,30 @@ pub(crate) struct Said {
     pub(crate) has_footer: bool,
 }
 
-/// A segment in which there is no sound footer.
+/// A segment without a sound footer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unsealed {
     pub(crate) file_len: u64,
-    /// Containers that were found in it.
+    /// Containers found in it.
     pub(crate) containers: u32,
-    /// The length of a file that ends behind the last of them.
+    /// The file's length up to the last of them.
     pub(crate) cut_len: u64,
-    /// The length of one that is being filled.
+    /// The length of an open segment.
     pub(crate) full_len: u64,
     /// Whether no other one of the store was begun after it.
     pub(crate) is_newest: bool,
-    /// Whether its last container has a header, and not the room that the header asks for.
+    /// Whether the header of its last container asks for more room than there is.
     pub(crate) is_cut_short: bool,
-    /// Whether its first page holds something that is no first page.
+    /// Whether its first page holds something else than a first page.
     pub(crate) page_is_harmed: bool,
 }
 
 impl Unsealed {
-    /// Returns what proves that it has lost something; none if it may be as a crash left it.
+    /// Returns the proof of its loss; none if it may be from a crash.
     pub(crate) fn flaw(&self, said: Option<Said>) -> Option<Flaw> {
         let Some(said) = said else { return self.sign().map(|what| Flaw { what, gone: 0 }) };
         let gone = said.containers.saturating_sub(self.containers);
-        let what = if said.has_footer {
+        let sign = if said.has_footer {
             "its footer is gone"
         } else if said.file_len != self.file_len {
             "it is not as long as it was left"
@@ -61,10 +61,10 @@ impl Unsealed {
         } else {
             return None;
         };
-        Some(Flaw { what, gone })
+        Some(Flaw { what: sign, gone })
     }
 
-    /// The same of one of which nothing else speaks.
+    /// The same for one without any description.
     fn sign(&self) -> Option<&'static str> {
         if !self.file_len.is_multiple_of(PAGE as u64) {
             Some("it ends within a page")
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_may_leave_is_no_flaw() {
+    fn state_after_a_crash_is_no_flaw() {
         assert_eq!(flaw(|_| {}, None), None);
         assert_eq!(flaw(|left| left.file_len = 20 << 12, None), None);
         assert_eq!(flaw(|left| left.file_len = 22 << 12, None), None, "it was about to be sealed");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_crash_leaves_is_one() {
+    fn state_no_crash_leaves_is_a_flaw() {
         let gone = Some(("its footer is gone", 0));
         assert_eq!(flaw(|left| left.file_len += 1, None), Some(("it ends within a page", 0)));
         assert_eq!(flaw(|left| left.is_cut_short = true, None), Some(("it ends within a container", 0)));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_it_says_how_much_it_has_lost() {
+    fn description_gives_the_amount_lost() {
         let said = Said { file_len: 64 << 12, containers: 12, has_footer: true };
         assert_eq!(flaw(|_| {}, Some(said)), Some(("its footer is gone", 3)));
         let said = Said { has_footer: false, ..said };

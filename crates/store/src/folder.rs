@@ -14,12 +14,12 @@ use crate::told::told;
 
 /// A folder of the system, for its owner alone (0700, files 0600) and for one process at a time.
 ///
-/// However many segments there are, it has at most 64 of their files open, one more for each thread that is at one of
-/// them, and its lock. Where the process may open no more, it closes what it does not need.
+/// For any number of segments it has at most 64 of their files open, one more for each thread at work on one, and its
+/// lock. At the process's limit of open files, it closes those not needed.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Files that were used last, so that a read need not open one; a terabyte has thousands.
+    /// Recently used files, for reads without opening one; a terabyte has thousands.
     open: OpenFiles,
     /// Held as long as the folder is in use.
     _lock: File,
@@ -44,7 +44,7 @@ pub enum FolderError {
     Io {
         /// The folder or its lock.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -76,7 +76,7 @@ impl Folder {
             Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(source)) => return Err(error(source)),
         }
-        // Who removed a store may just have removed this file with it.
+        // A concurrent removal of the store may just have removed this file.
         match is_named(&lock, &lock_path).map_err(error)? {
             true => Ok(Self { path: path.to_owned(), open: OpenFiles::default(), _lock: lock }),
             false => Err(FolderError::InUse(path.to_owned())),
@@ -86,7 +86,7 @@ impl Folder {
     fn file(&self, name: &str) -> io::Result<Arc<File>> {
         self.open.get(name, || {
             let file = open_private(&self.path.join(name), Opening::AsItIs)?;
-            // Chunks are asked for from anywhere, and a read should take what it needs and no more. A file system may not
+            // Chunks are requested from anywhere, and a read should take only its own bytes. A file system may not
             // know of it.
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
             Ok(file)
@@ -115,7 +115,7 @@ impl Folder {
     /// Removes a file; none is no error.
     fn unlink(&self, name: &str) -> io::Result<()> {
         let removed = fs::remove_file(self.path.join(name));
-        // Behind it, or whoever reads meanwhile opens the file again and the disk keeps its room.
+        // Afterwards, or a concurrent reader opens the file again and the disk keeps its room.
         self.open.forget(name);
         let removed = removed
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) });
@@ -127,7 +127,7 @@ impl Folder {
         synced.map_err(|error| told("syncing", self.path.display(), error))
     }
 
-    /// Returns all that is there in the order of the names, with the length if it is a regular file.
+    /// Returns all entries in the order of the names, with the length for regular files.
     fn entries(&self) -> io::Result<Vec<(String, Option<u64>)>> {
         let read = || {
             let mut entries = Vec::new();
@@ -146,7 +146,7 @@ impl Folder {
         read().map_err(|error| told("listing", self.path.display(), error))
     }
 
-    /// Says of which file an error is, and at what.
+    /// Adds file and operation to an error.
     fn told<T>(&self, doing: &'static str, name: &str, done: io::Result<T>) -> io::Result<T> {
         done.map_err(|error| told(doing, self.path.join(name).display(), error))
     }
@@ -211,7 +211,7 @@ impl Backend for Folder {
     }
 }
 
-/// Says whether a file that is open is still the one of that name.
+/// Says whether an open file is still the one of this name.
 fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     let held = file.metadata()?;
     match fs::metadata(path) {
@@ -220,7 +220,7 @@ fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The file whose lock says that a process uses the folder.
+/// The lock file of the process using the directory.
 pub(crate) const LOCK: &str = "lock";
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
     use crate::open_files::MAX_OPEN;
 
     #[test]
-    fn a_folder_serves_one_user_at_a_time_and_says_so() {
+    fn directory_serves_one_user_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
         let first = Folder::open(&path).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_its_place_and_a_folder_for_a_lock_are_named() {
+    fn file_for_directory_and_directory_for_lock_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         fs::write(path("file"), "").unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_removed_with_its_store_keeps_nobody_away() {
+    fn lock_removed_with_its_store_excludes_nobody() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(LOCK);
         let lock = File::create(&path).unwrap();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_removed_while_it_is_read_is_not_kept_open() {
+    fn file_removed_during_a_read_is_not_kept_open() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         // Nothing is asked for before it is whole.
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_of_which_file_they_are_and_what_was_done() {
+    fn errors_name_file_and_operation() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();

@@ -1,20 +1,20 @@
-//! Footers: what is in a segment, at the end of its file.
+//! Footers: a segment's description at the end of its file.
 //!
-//! When a segment is sealed, a footer is put behind its last group and the file cut behind the footer, so that it ends
-//! with its trailer of 24 bytes:
+//! To seal a segment, a footer is put behind its last group and the file cut behind the footer, so it ends with its
+//! trailer of 24 bytes:
 //!
 //! | bytes | what |
 //! |---:|---|
 //! | 8 | `owfooter` |
-//! | 4 | bytes of the footer, which ends here |
+//! | 4 | bytes of the footer, up to here |
 //! | 4 | zeros |
 //! | 8 | XXH3-64 of the footer, seeded with the id of the store plus the segment's number |
 //!
 //! The footer: number of containers, number of large chunks, end of the last container (4 bytes each), times of the
-//! oldest and the newest container (8 each), 16 levels of number of chunks (4) and their bytes (8), the offset of each
-//! container (4), of each chunk of at least 4 KiB its tag (8) and offset (4), and the numbers of chunks from 512 bytes
-//! to 4 KiB and of smaller ones (4 each; a footer of an early build ends before them). It is what the index of large
-//! chunks is rebuilt from; that of smaller ones has its [summaries](crate::summary).
+//! oldest and the newest container (8 each), 16 levels of number of chunks (4) and their bytes (8), the offset of
+//! each container (4), of each chunk of at least 4 KiB its tag (8) and offset (4), and the numbers of chunks from 512
+//! bytes to 4 KiB and of smaller ones (4 each; a footer of an early build ends before them). The index of large
+//! chunks is rebuilt from it; that of smaller ones from [summaries](crate::summary).
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -38,7 +38,7 @@ impl Extent {
         footer
     }
 
-    /// Appends what a footer says.
+    /// Appends a footer.
     pub(crate) fn encode(&self, coarse: &[Coarse], footer: &mut Vec<u8>) {
         footer.extend_from_slice(&(self.starts.len() as u32).to_le_bytes());
         footer.extend_from_slice(&(coarse.len() as u32).to_le_bytes());
@@ -61,7 +61,7 @@ impl Extent {
     /// Reads the footer of a file, if it has one.
     ///
     /// # Errors
-    /// If the disk refuses; a footer that is damaged is none.
+    /// If the disk refuses; a damaged footer counts as none.
     pub(crate) fn read(file: &Paged, file_len: u64, seed: u64) -> Result<Option<(Self, Vec<Coarse>)>, Fault> {
         let sound = |read: Result<Vec<u8>, Fault>| match read {
             Ok(bytes) => Ok(Some(bytes)),
@@ -70,7 +70,7 @@ impl Extent {
         };
         let room = file.room(file_len);
         let Some(trailer_at) = room.checked_sub(TRAILER as u64) else { return Ok(None) };
-        // Most footers come with their trailer. What lies before them may be damaged, and does not matter then.
+        // Most footers come with their trailer. The bytes before them may be damaged, without effect here.
         let from = room.saturating_sub((room / FOOTER_SHARE).clamp(PAGE as u64, MOST_AHEAD));
         let end = file.read(from, (room - from) as usize).unwrap_or_default();
         let take = |at: u64, len: usize| {
@@ -86,7 +86,7 @@ impl Extent {
         Ok(Self::decode(&footer, file_len).filter(|_| is_sound))
     }
 
-    /// Takes what [`encode`](Self::encode) put, of a file of this length.
+    /// Takes the output of [`encode`](Self::encode), from a file of this length.
     pub(crate) fn decode(footer: &[u8], file_len: u64) -> Option<(Self, Vec<Coarse>)> {
         let (containers, large) = (u32_at(footer, 0)? as usize, u32_at(footer, 4)? as usize);
         let mut extent = Self { end: u32_at(footer, 8)?, file_len, has_footer: true, ..Self::default() };
@@ -115,11 +115,11 @@ pub(crate) fn footer_len(containers: usize, coarse: usize) -> usize {
 /// Bytes behind the footer.
 pub(crate) const TRAILER: usize = 24;
 
-/// What part of a file is read at its end to have the footer with its trailer: that of blocks with nine large chunks in
-/// 64 KiB is among it.
+/// The share of a file read at its end for the footer with its trailer: enough for blocks with nine large chunks in
+/// 64 KiB.
 const FOOTER_SHARE: u64 = 512;
 
-/// The most bytes that are read so.
+/// The most bytes of this read.
 const MOST_AHEAD: u64 = 1 << 20;
 
 /// Bytes of a footer before its levels.

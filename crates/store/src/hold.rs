@@ -1,4 +1,4 @@
-//! What becomes of a store when the disk refuses a write: whether it stops, or is held up for a while.
+//! Refused writes: the store stops, or is held up for a while.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::summary::Lists;
 use crate::writer::{Tail, Writer, is_full};
 use crate::{Store, is_of_the_process};
 
-/// What was in memory of a segment to which nothing is added any more.
+/// The unwritten memory of a closed segment.
 pub(crate) struct Dropped {
     tail: Tail,
     /// Its large chunks.
@@ -24,8 +24,8 @@ impl Store {
         self.writing().held_up.is_some()
     }
 
-    /// Takes nothing after a write that failed: never more if the disk cannot be relied on, and until the next sync if
-    /// it has no room, or the process may open no more files. What was not written is dropped.
+    /// Takes nothing after a failed write: never again if the disk cannot be relied on, and until the next sync if it
+    /// has no room, or the process may open no more files. Unwritten content is dropped.
     pub(crate) fn refuse(&self, writer: &mut Writer, error: &io::Error) {
         self.counters.write_errors.add(1);
         match is_full_error(error) || is_of_the_process(error) {
@@ -34,7 +34,7 @@ impl Store {
                 self.leave_segment(writer);
                 if is_full_error(error) {
                     writer.times_full += 1;
-                    // Ever more rarely, since it does not help: others take the room, or hold what was in it.
+                    // Ever more rarely, since it does not help: others take the room, or hold the removed content.
                     if writer.times_full.is_power_of_two() {
                         self.make_room(writer, u64::MAX);
                     }
@@ -44,7 +44,7 @@ impl Store {
         }
     }
 
-    /// Begins a segment if it was held up, and takes blocks again if that works; says whether it was.
+    /// Begins a segment after a hold, and takes blocks again on success; says whether it was held up.
     ///
     /// # Errors
     /// If it is held up still.
@@ -52,7 +52,7 @@ impl Store {
         if writer.held_up.is_none() {
             return Ok(false);
         }
-        // Before others give way to what comes, for the room that it takes.
+        // Before others give way to new content, for its room.
         self.cut_segment(writer)?;
         self.begin_segment(writer)?;
         (writer.held_up, writer.times_full) = (None, 0);
@@ -66,7 +66,7 @@ impl Store {
         self.forget(&self.drop_segment(writer));
     }
 
-    /// Drops what is in memory and not written, and adds no more to the segment that is being filled; returns both.
+    /// Drops unwritten content, and adds no more to the open segment; returns both.
     pub(crate) fn drop_segment(&self, writer: &mut Writer) -> Dropped {
         let (coarse, small) = (std::mem::take(&mut writer.coarse), std::mem::take(&mut writer.small));
         writer.uncut = None;
@@ -77,8 +77,8 @@ impl Store {
         Dropped { tail: std::mem::take(&mut *tail), coarse, small }
     }
 
-    /// Lets the index forget what was in a segment that was dropped and is cut off now, so that it is stored when it comes
-    /// again. Its last container was closed before a write could fail.
+    /// Lets the index forget the content of a dropped and cut segment, so it is stored on its return. Its last
+    /// container was closed before a write could fail.
     fn forget(&self, dropped: &Dropped) {
         let Some(segment) = &dropped.tail.segment else { return };
         let (containers, end) = {
@@ -91,8 +91,8 @@ impl Store {
         dropped.small.forget(&self.index, segment.first_container, containers);
     }
 
-    /// Leaves the segment that is being filled as a crash would, with what of it is on the disk for sure: after a sync
-    /// that failed, the system may have dropped what it was to write, and the next sync would not say so.
+    /// Leaves the open segment as a crash would, up to its surely durable part: after a failed sync, the system may
+    /// have dropped unwritten pages, and the next sync would not say so.
     fn leave_segment(&self, writer: &mut Writer) {
         let Some(segment) = self.tail.read().segment.clone() else { return };
         let dropped = self.drop_segment(writer);
@@ -109,8 +109,7 @@ impl Store {
         let _ = self.cut_segment(writer);
     }
 
-    /// Gives back what the segment that was left last does not need of its room. A file that stays longer is cut by the
-    /// next start that looks through it.
+    /// Gives back the unused room of the segment left last. A longer file is cut by the next start's scan.
     ///
     /// # Errors
     /// If the process may not even open it now.
@@ -129,7 +128,7 @@ impl Store {
         Ok(())
     }
 
-    /// Syncs the segment that is being filled.
+    /// Syncs the open segment.
     pub(crate) fn sync_segment(&self, segment: &Segment) -> io::Result<()> {
         let synced = segment.file.sync();
         let mut tail = self.tail.write();

@@ -1,4 +1,4 @@
-//! Which store lies in a folder: what a start finds out before it looks at what is in it.
+//! The identity of the store in a directory, found before its content.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use crate::store::{MIN_SEGMENT_BYTES, Options};
 use crate::told::told;
 use crate::{Backend, Sealer, summary};
 
-/// What tells a store from others, and its files from those of others.
+/// The marks of a store, and of its files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) id: u64,
@@ -22,10 +22,10 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Returns that of the store that is there, or of a new one.
+    /// Returns that of the existing store, or of a new one.
     ///
-    /// If the file that says it is damaged or gone, the first pages of the segments say it: one page must not cost a
-    /// whole store.
+    /// If the file with the identity is damaged or gone, the first pages of the segments give it: one page must not
+    /// cost a whole store.
     pub(crate) fn find(
         backend: &Arc<dyn Backend>,
         options: &Options,
@@ -62,7 +62,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Begins a new store where there is none of which anything can be read.
+    /// Begins a new store in place of none, or of an unreadable one.
     fn begin(
         backend: &Arc<dyn Backend>,
         options: &Options,
@@ -99,16 +99,16 @@ impl Identity {
     }
 }
 
-/// What the first pages of segments say.
+/// Votes from the first pages of segments.
 #[derive(Default)]
 struct OfSegments {
     /// How many are of each store.
     counts: BTreeMap<u64, usize>,
-    /// The length of the longest file that can be a segment.
+    /// The length of the longest file with the shape of a segment.
     longest: u64,
 }
 
-/// So many segments that say the same are believed for all: a disk with an arm would take a minute for thousands.
+/// So many equal votes count for all: a disk with an arm would take a minute for thousands.
 const ENOUGH: usize = 16;
 
 impl OfSegments {
@@ -139,8 +139,8 @@ impl OfSegments {
         Ok(found)
     }
 
-    /// Returns the store that most are of. How long its segments may become they do not say: as long as the longest is,
-    /// or as is wished.
+    /// Returns the store with most votes. They do not give the segment size: it is the longest one's, or the wished
+    /// one.
     fn identity(&self, options: &Options) -> Option<Identity> {
         let (&id, _) = self.counts.iter().max_by_key(|(_, count)| **count)?;
         let segment_bytes = self.longest.next_multiple_of(PAGE as u64).max(options.segment_bytes);
@@ -148,12 +148,12 @@ impl OfSegments {
     }
 }
 
-/// Says whether a file can be what it is called: it begins as ours do, with nothing yet, or is not there.
+/// Says whether a file can be of its name's kind: it begins as ours do, with nothing yet, or is missing.
 fn is_ours(backend: &Arc<dyn Backend>, name: &str) -> io::Result<bool> {
     let mut begin = [0; MAGIC.len()];
     match backend.read(name, 0, &mut begin) {
         Ok(()) => Ok(begin == MAGIC || begin == [0; MAGIC.len()]),
-        // What is cut so short says nothing.
+        // So short a file proves nothing.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {
             Ok(true)
         }
@@ -169,8 +169,8 @@ pub(crate) fn is_possible(segment_bytes: u64) -> bool {
 
 const MAX_SEGMENT_BYTES: u64 = 1 << 32;
 
-/// The file that says which store this is.
+/// The file with the store's identity.
 pub(crate) const STORE: &str = "store";
 
-/// What it is called while it is written.
+/// Its name during writing.
 pub(crate) const NEW: &str = "store.new";

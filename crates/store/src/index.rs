@@ -1,4 +1,4 @@
-//! The index in memory: what may be in the store, and where, by size of the chunk.
+//! The index in memory: probable places of chunks, by size of the chunk.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -8,9 +8,9 @@ use crate::table::{Put, Table, Window};
 
 /// Bytes of memory for the index of each size of chunks.
 ///
-/// An entry of a large chunk takes 8 bytes and is found as long as nine tenths of the table are not exceeded; one of a
-/// smaller chunk takes 4. A table that is full forgets its oldest entries first: small chunks are remembered while they
-/// are recent, large ones for as long as the store has them.
+/// An entry of a large chunk takes 8 bytes and is found as long as the table is at most nine tenths full; one of a
+/// smaller chunk takes 4. A full table forgets its oldest entries first: small chunks are remembered while they are
+/// recent, large ones for their lifetime in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexMemory {
     /// Chunks of 4 KiB and more.
@@ -30,14 +30,14 @@ impl IndexMemory {
         Self { coarse, medium, fine: memory - coarse - medium }
     }
 
-    /// Returns the least memory which [`divide`](Self::divide) makes an index of that finds large chunks for as long as
-    /// the store has them.
+    /// Returns the least memory from which [`divide`](Self::divide) makes an index with all large chunks of the
+    /// store.
     pub fn needed(capacity: u64) -> u64 {
         Self::of_large(capacity) * 2
     }
 
-    /// Returns how many bytes of content, the youngest, have their large chunks found again, if a dozen of them are in 64
-    /// KiB; twice that and more if there are chunks of 64 KiB alone.
+    /// Returns the bytes of the youngest content with indexed large chunks, at a dozen of them in 64 KiB; twice that
+    /// and more with chunks of 64 KiB alone.
     pub fn reach(self) -> u64 {
         self.coarse / LARGE_OF_A_ROOT * 65_536
     }
@@ -55,7 +55,7 @@ impl IndexMemory {
 /// Bytes of index for the large chunks of 64 KiB: a dozen of 8 bytes, and a fifth of empty slots.
 const LARGE_OF_A_ROOT: u64 = 12 * 10;
 
-/// Sizes of chunks that are indexed apart.
+/// Size classes of chunks in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// 4 KiB and more: the place is the exact address.
@@ -79,7 +79,7 @@ impl Class {
 /// Bytes of the three tables, and how many bits of a slot are the place in each, a byte each.
 pub(crate) type Layout = [u64; 4];
 
-/// The tables, and what of their places counts.
+/// The tables, and the window of valid places.
 pub(crate) struct Index {
     pub(crate) coarse: Table<AtomicU64>,
     pub(crate) medium: Table<AtomicU32>,
@@ -88,11 +88,11 @@ pub(crate) struct Index {
     pub(crate) addresses: Bounds,
     /// Numbers of containers.
     pub(crate) containers: Bounds,
-    /// Whether everything is written again: entries that are out of reach meanwhile are still to move.
+    /// Whether everything is being written again: entries out of reach meanwhile are still to move.
     is_rewritten: AtomicBool,
 }
 
-/// The places that count at one moment.
+/// The valid places at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Windows {
     addresses: Window,
@@ -100,7 +100,7 @@ pub(crate) struct Windows {
     fine: Window,
 }
 
-/// A window that one thread moves forward while others look.
+/// A window, moved forward by one thread under concurrent readers.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     oldest: AtomicU64,
@@ -129,10 +129,10 @@ impl Bounds {
 }
 
 impl Index {
-    /// Makes an empty index for a ring of so many segments, of which addresses have so many bits. Addresses are told apart
-    /// over four turns of the ring, and [more](numbers_bits) where segments are short; containers as far as a table can
-    /// reach back if each has 64 small or 16 medium chunks, a quarter of what a tree of 64 KiB has. What a slot does not
-    /// need for the place sharpens its print.
+    /// Makes an empty index for a ring of so many segments, with addresses of so many bits. Addresses are told apart
+    /// over four turns of the ring, and [more](numbers_bits) for short segments; containers within a table's reach at
+    /// 64 small or 16 medium chunks each, a quarter of a tree of 64 KiB. Bits of a slot beyond the place sharpen its
+    /// print.
     pub(crate) fn new(memory: IndexMemory, segments: u64, span_bits: u32) -> Self {
         let addresses = segments << span_bits;
         let containers = |bytes: u64, each: u64| (bytes / 4 / each).min(addresses / CONTAINER_BYTES) * 2;
@@ -149,8 +149,8 @@ impl Index {
         }
     }
 
-    /// Makes empty tables that are laid out as ones that were saved; none if no tables can be. Addresses take no fewer bits
-    /// than in a new index, where those of an earlier build may: they are then indexed anew.
+    /// Makes empty tables with a saved layout; none if it is impossible. Addresses take no fewer bits than in a new
+    /// index; an earlier build's may: they are then indexed anew.
     pub(crate) fn laid_out([coarse, medium, fine, bits]: Layout, span_bits: u32) -> Option<Self> {
         let bits = |class: u32| (bits >> (16 - 8 * class)) as u32 & 0xff;
         let index = Self {
@@ -173,7 +173,7 @@ impl Index {
         1 << self.medium.place_bits().max(self.fine.place_bits())
     }
 
-    /// Describes how the tables are laid out: what is saved fits no other.
+    /// Describes the tables' layout; saved tables fit no other.
     pub(crate) fn layout(&self) -> Layout {
         let memory = self.memory();
         let bits = [self.coarse.place_bits(), self.medium.place_bits(), self.fine.place_bits()];
@@ -187,7 +187,7 @@ impl Index {
         [medium, fine, bits & 0xffff]
     }
 
-    /// Returns the table of small chunks of a class; that of the smallest for all but one.
+    /// Returns the table of small chunks of a class; the fine one for all but one.
     pub(crate) fn small(&self, class: Class) -> &Table<AtomicU32> {
         match class {
             Class::Medium => &self.medium,
@@ -218,19 +218,19 @@ impl Index {
         }
     }
 
-    /// Returns the places that count now.
+    /// Returns the valid places at this moment.
     pub(crate) fn windows(&self) -> Windows {
         let (medium, fine) = (self.numbers(&self.medium), self.numbers(&self.fine));
         Windows { addresses: self.addresses.window(), medium, fine }
     }
 
-    /// Returns the containers that count in a table of small chunks.
+    /// Returns the valid containers of a table of small chunks.
     fn numbers(&self, table: &Table<AtomicU32>) -> Window {
         let window = self.containers.window();
         if self.is_rewritten.load(Ordering::Relaxed) { window } else { table.within_reach(window) }
     }
 
-    /// Moves on by one container; small chunks of those that are too far back to be told from it go.
+    /// Moves on by one container; small chunks too far back to be told apart go.
     pub(crate) fn begin_container(&self, head: u64) {
         self.containers.set_head(head);
         if !self.is_rewritten.load(Ordering::Relaxed) {
@@ -244,18 +244,18 @@ impl Index {
         self.is_rewritten.store(is_rewritten, Ordering::Relaxed);
     }
 
-    /// Counts the entries of each table that count, of large ones by an estimate.
+    /// Counts the valid entries of each table, of large ones by an estimate.
     pub(crate) fn live(&self) -> [u64; 3] {
         let Windows { addresses, medium, fine } = self.windows();
         [self.coarse.live(addresses), self.medium.live(medium), self.fine.live(fine)]
     }
 
-    /// Returns the places that a chunk may be at.
+    /// Returns the candidate places of a chunk.
     pub(crate) fn places(&self, tag: u64, class: Class) -> Vec<u64> {
         self.places_in(tag, class, self.windows())
     }
 
-    /// Returns the places that a chunk may be at, among those that counted at a moment.
+    /// Returns the candidate places of a chunk, among those valid at a moment.
     pub(crate) fn places_in(&self, tag: u64, class: Class, windows: Windows) -> Vec<u64> {
         let mut places = Vec::new();
         let collect = |place| {
@@ -270,8 +270,8 @@ impl Index {
         places
     }
 
-    /// Brings what is needed to put these chunks into the cache. Misses of chunks that are looked at one behind the other
-    /// overlap; each by itself costs more than everything else that is done for a chunk.
+    /// Prefetches the lines of these chunks. Misses in sequence overlap; each by itself costs more than all other
+    /// work for a chunk.
     pub(crate) fn touch(&self, chunks: impl Iterator<Item = (u64, Class)>) {
         let touched = chunks.fold(0, |all, (tag, class)| {
             all ^ match class {
@@ -283,7 +283,7 @@ impl Index {
         black_box(touched);
     }
 
-    /// Points a chunk to the address and container where it lies.
+    /// Points a chunk to its address and container.
     pub(crate) fn put(&self, tag: u64, class: Class, address: u64, container: u64) -> Put {
         match class {
             Class::Coarse => self.coarse.put(tag, address, self.addresses.window()),
@@ -301,11 +301,11 @@ impl Index {
     }
 }
 
-/// Returns the bits of an address in which 65,536 segments are told apart. Each start and each sync that finds the disk
-/// full may leave a short segment, of which far more fit into the ring than of whole ones; and each takes a number.
+/// Returns the bits of an address for 65,536 distinct segments. Each start, and each sync on a full disk, may leave a
+/// short segment. The ring has room for far more of these than of whole ones, and each takes a number.
 const fn numbers_bits(span_bits: u32) -> u32 {
     16 + span_bits
 }
 
-/// What two containers have together at least, unless they are closed early.
+/// The least length of two neighbouring containers, unless closed early.
 const CONTAINER_BYTES: u64 = 32_768;

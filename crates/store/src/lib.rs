@@ -1,20 +1,20 @@
-//! The content-addressed chunk store: what has crossed the link, on disk, in chunks of several sizes.
+//! The content-addressed chunk store: bytes of the link, on disk, in chunks.
 //!
-//! A store takes blocks of at most 64 KiB and the list of their chunks of all levels, and gives back chunks by the *tag*
-//! of their name: 64 bits of a keyed hash, so they need no further hashing. Of a chunk below 4 KiB bits 16 to 31 may say
-//! what others say: the tables of these go by the upper half and the lowest bits. It computes no names itself: who reads
-//! says how content is checked, and what does not pass is not handed out.
+//! A store takes blocks of at most 64 KiB and the list of their chunks of all levels, and gives back chunks by the
+//! *tag* of their name: 64 bits of a keyed hash, so they need no further hashing. Bits 16 to 31 of a chunk below 4
+//! KiB may depend on the others: its table goes by the upper half and the lowest bits. It computes no names itself:
+//! the reader brings the check of the content, and content without a match is not handed out.
 //!
 //! # Where things are
-//! Blocks are gathered into containers, containers into groups of about 1 MiB that are written at once,
-//! groups into segments, files of fixed size. Segments form a ring: when the capacity is reached, the oldest
-//! goes. A place in the ring is never used again, so the index in memory needs no deletions: an entry counts as
-//! long as its place lies in the ring. Files are made of pages, which may be encrypted.
+//! Blocks are gathered into containers, containers into groups of about 1 MiB, written at once, groups into segments,
+//! files of fixed size. Segments form a ring: when the capacity is reached, the oldest goes. A place in the ring is
+//! never used again, so the index in memory needs no deletions: an entry counts as long as its place lies in the
+//! ring. Files are made of pages, which may be encrypted.
 //!
 //! # What may go wrong
-//! A store may forget, and may not lie. Whatever a crash, a full or failing disk or damage of any kind leaves, opening
-//! succeeds if the folder can be read at all, and what is read is right or absent or an error. The reasons for all this,
-//! and what was rejected, stand in `docs/internals/store.md`.
+//! A store may forget, and may not lie. After a crash, a full or failing disk or damage of any kind, opening succeeds
+//! if the directory can be read at all, and each read gives the right content, nothing, or an error. The reasons for
+//! all this, and the rejected ways, stand in `docs/internals/store.md`.
 
 mod ahead;
 mod backend;
@@ -83,21 +83,21 @@ pub use self::slow::Slow;
 pub use self::store::{Horizon, MIN_SEGMENT_BYTES, Options, Store};
 pub use self::tools::{Stat, Verified};
 
-/// A chunk of a block: what a [tree](Store::insert) consists of.
+/// A chunk of a block, element of a [tree](Store::insert).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The first 8 bytes of its name: a keyed hash of its content.
     pub tag: u64,
-    /// Which size of chunk it is, as the owner counts them; told apart up to 15, for statistics alone.
+    /// Its size level, as the owner counts them; told apart up to 15, for statistics alone.
     pub level: u8,
-    /// Where it begins in the block.
+    /// Its start in the block.
     pub start: u32,
     /// Its length, at least 1.
     pub len: u32,
 }
 
 impl Part {
-    /// Returns where it lies in the block.
+    /// Returns its range in the block.
     fn range(self) -> Range<usize> {
         let start = self.start as usize;
         start..start.saturating_add(self.len as usize)
@@ -108,14 +108,14 @@ impl Part {
     }
 }
 
-/// What became of a block.
+/// The outcome of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// It is stored.
     Stored {
-        /// Chunks that the index did not have.
+        /// Chunks new to the index.
         new: u32,
-        /// Chunks that it had at an older place.
+        /// Chunks known at an older place.
         moved: u32,
     },
     /// It was there as a whole, and is not stored again.
@@ -128,34 +128,34 @@ pub enum Inserted {
 /// Why something cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The disk refused, which says nothing about what lies there.
+    /// The disk refused; the content may be intact.
     #[error("{file}: offset {at}: {source}")]
     Io {
         /// The file's name in the folder.
         file: String,
         /// The byte of the file.
         at: u64,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// What was read is not what was written.
+    /// The content read differs from the content written.
     #[error("{file}: offset {at}: {what}")]
     Damaged {
         /// The file's name in the folder.
         file: String,
         /// The byte of the file.
         at: u64,
-        /// What was found.
+        /// The finding.
         what: &'static str,
     },
-    /// A file is not as the store or a crash leaves one, so that what was in it is gone, or a part of that.
+    /// A file in no state of a store or a crash: its content is gone, or a part of it.
     #[error("{file}: {what}{}", with_it(*.gone))]
     Broken {
         /// The file's name in the folder.
         file: String,
-        /// What shows it.
+        /// The proof.
         what: &'static str,
-        /// Containers that were in it and are not found, as far as that is known.
+        /// Missing containers, as far as known.
         gone: u32,
     },
     /// The disk was not asked: its file is set aside.
@@ -163,7 +163,7 @@ pub enum Fault {
     NotTried {
         /// The file's name in the folder; of no file in particular, the folder's.
         file: String,
-        /// What is the matter with it.
+        /// The reason.
         why: &'static str,
     },
     /// The disk was not asked, since it lets nobody go.
@@ -178,14 +178,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Says whether it is proven that what was there is gone; else another read may find it.
+    /// Says whether the loss of the content is proven; else another read may find it.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Broken { .. })
     }
 
-    /// Says whether what was there is to be stored again as soon as it comes: it is damaged or given up, or the disk
-    /// refused this very place. Else the reason is another, and passes: the process may open no more files, or the disk
-    /// was not asked.
+    /// Says whether the content is to be stored again as soon as it comes: it is damaged or given up, or the disk
+    /// refused this very place. Other reasons pass: the process may open no more files, or the disk was not asked.
     pub fn wants_again(&self) -> bool {
         match self {
             Self::Io { source, .. } => !is_of_the_process(source),
@@ -208,7 +207,7 @@ fn with_it(gone: u32) -> String {
     }
 }
 
-/// Says whether an error is about this process or a moment, and not about what was to be read.
+/// Says whether an error is about this process or a moment, and not about the content.
 fn is_of_the_process(error: &io::Error) -> bool {
     use rustix::io::Errno;
     told::errno(error).is_some_and(|errno| {

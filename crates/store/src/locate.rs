@@ -1,20 +1,20 @@
-//! Which reads bring chunks, said without any.
+//! Forecasts of the reads for chunks, without any read.
 
 use crate::Store;
 use crate::index::Class;
 
-/// Whether a request brings more than the chunk that it is for, so that the others are in memory then.
+/// Whether a request brings other chunks into memory, too.
 pub(crate) const fn brings_more(request: u64) -> bool {
     request & 1 == 1
 }
 
 impl Store {
-    /// Returns the read that brings a chunk; none if it takes no read: it is in memory, or not there.
+    /// Returns the read for the chunk; none if it takes no read: it is in memory, or not there.
     ///
-    /// Chunks with the same number come with one read, as long as they are read soon after each other; large ones that
-    /// begin at the same place have the same number, too. It takes memory
-    /// and short locks only, and what it says is a forecast: like [`Store::peek`] it errs for less than 1 in 200 chunks,
-    /// what was put last may be in memory and is said to take a read, and what comes meanwhile changes it.
+    /// Chunks with the same number come with one read, as long as they are read soon after each other; large ones
+    /// with the same start have the same number, too. It takes memory and short locks only, and gives a forecast:
+    /// like [`Store::peek`] it errs for less than 1 in 200 chunks, recently stored chunks may be in memory in spite
+    /// of a predicted read, and concurrent writes change it.
     pub fn locate(&self, tag: u64, len: u32) -> Option<u64> {
         let class = Class::of(len);
         let place = *self.index.places(tag, class).first()?;

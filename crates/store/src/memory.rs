@@ -1,4 +1,4 @@
-//! A disk in memory that can be crashed, damaged, filled and made to fail.
+//! A disk in memory, to be crashed, damaged, filled and made to fail.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,8 +11,8 @@ use crate::told::told;
 
 /// A folder in memory; clones share it.
 ///
-/// One that [records](Self::recording) remembers what was done to it, so that tests can look at what a killed process
-/// or a power cut would have left at any moment.
+/// A [recording](Self::recording) one remembers its changes, so tests can look at the state after a kill or a power
+/// cut at any moment.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<Mutex<Content>>);
 
@@ -24,7 +24,7 @@ struct Content {
     room: Option<u64>,
     failing_writes: Option<io::ErrorKind>,
     failing_reads: Option<io::ErrorKind>,
-    /// Errors of the system that reads of these files end with.
+    /// System errors for reads of these files.
     failing_files: BTreeMap<String, i32>,
     reads: u64,
 }
@@ -40,7 +40,7 @@ enum Change {
 }
 
 impl Memory {
-    /// Makes an empty folder that remembers every change, and so grows with each.
+    /// Makes an empty directory that remembers every change, and so grows with each.
     pub fn recording() -> Self {
         let memory = Self::default();
         memory.0.lock().history = Some(Vec::new());
@@ -57,8 +57,8 @@ impl Memory {
         self.0.lock().reads
     }
 
-    /// Returns the folder as a process leaves it that is killed after so many changes, of the last of which, if it
-    /// was a write, `part` says how many bytes were made.
+    /// Returns the directory after a kill of its process behind so many changes. If the last one is a write, `part`
+    /// gives the bytes of it that were made.
     pub fn after_kill(&self, changes: usize, part: impl Fn(usize) -> usize) -> Self {
         let content = self.0.lock();
         let mut after = Content::default();
@@ -74,8 +74,8 @@ impl Memory {
         Self(Arc::new(Mutex::new(after)))
     }
 
-    /// Returns the folder as it is after a power cut behind so many changes: of each sector of 512 bytes that was
-    /// written, and each cut that was made, and not synced, `keep` says whether it reached the disk.
+    /// Returns the directory after a power cut behind so many changes: for each unsynced cut and each unsynced sector
+    /// of 512 bytes, `keep` says whether it reached the disk.
     pub fn after_power_cut(&self, changes: usize, mut keep: impl FnMut() -> bool) -> Self {
         let content = self.0.lock();
         let done: Vec<&Change> = content.history.iter().flatten().take(changes).collect();
@@ -132,7 +132,7 @@ impl Memory {
         }
     }
 
-    /// Changes a file behind everybody's back; one that is not there stays so.
+    /// Changes a file behind everybody's back; a missing one stays missing.
     pub fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         if let Some(file) = self.0.lock().files.get_mut(name) {
             change(file);
@@ -165,7 +165,7 @@ impl Memory {
 }
 
 impl Change {
-    /// Returns what it does, and to which file.
+    /// Returns the operation, and its file.
     fn described(&self) -> (&'static str, &str) {
         match self {
             Self::Created(name, _) => ("making", name),
@@ -251,14 +251,14 @@ impl Backend for Memory {
     }
 }
 
-/// Says whether a file, by whatever name it has later, is synced among these changes.
+/// Says whether a file, by any later name, is synced among these changes.
 fn is_synced(later: &[&Change], name: &str) -> bool {
     let mut name = name;
     for change in later {
         match change {
             Change::Synced(synced) if synced == name => return true,
             Change::Renamed(from, to) if from == name => name = to,
-            // It is gone: what became of its bytes no longer matters.
+            // It is gone: the fate of its bytes no longer matters.
             Change::Removed(gone) | Change::Created(gone, _) if gone == name => return false,
             _ => {}
         }
@@ -266,5 +266,5 @@ fn is_synced(later: &[&Change], name: &str) -> bool {
     false
 }
 
-/// What a disk writes as a whole.
+/// The unit of a disk's atomic writes.
 const SECTOR: usize = 512;

@@ -1,11 +1,11 @@
-//! What keeps a path from being a folder with a lock in it.
+//! Obstacles to a directory with a lock in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::folder::LOCK;
 
-/// What stands where a folder, or the lock in it, is to be.
+/// An object in the place of a directory, or of the lock in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     /// The folder, or one above it, is something else.
@@ -17,7 +17,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// Finds what is in the way of a folder, which need not be there yet, and of its lock; nothing is changed.
+    /// Finds an obstacle to a directory, perhaps still to be made, and to its lock; nothing is changed.
     pub fn at(folder: &Path) -> Option<Self> {
         let there = folder.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)));
         if let Some((path, _)) = there.filter(|(_, found)| !found.is_dir()) {
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_way_is_found_and_named() {
+    fn obstacles_are_found_and_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         fs::write(path("file"), "").unwrap();

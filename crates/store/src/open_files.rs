@@ -1,4 +1,4 @@
-//! Files that stay open, so that a read need not open one.
+//! A cache of open files, for reads without opening one.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,10 +10,10 @@ use rustix::io::Errno;
 
 use crate::told;
 
-/// The files of a folder that were used last, at most [`MAX_OPEN`] of them.
+/// The most recently used files of a directory, at most [`MAX_OPEN`] of them.
 ///
-/// Files are opened and closed outside of its lock: a file system may hold whoever does so, and others need not wait
-/// for that.
+/// Files are opened and closed outside its lock: a file system may block such a call, and others need not wait for
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles(Mutex<Files>);
 
@@ -21,12 +21,12 @@ pub(crate) struct OpenFiles(Mutex<Files>);
 struct Files {
     /// Those used last in front.
     open: VecDeque<(String, Arc<File>)>,
-    /// Counts names that no longer meant what they did.
+    /// Counts changed meanings of names.
     forgotten: u64,
 }
 
 impl OpenFiles {
-    /// Returns a file that is open, or opens it. It is not kept if any was forgotten meanwhile: that may have been it.
+    /// Returns an open file, or opens it. It is not kept if any was forgotten meanwhile: it may be the one.
     pub(crate) fn get(&self, name: &str, open: impl Fn() -> io::Result<File>) -> io::Result<Arc<File>> {
         let forgotten = {
             let mut files = self.0.lock();
@@ -52,7 +52,7 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Opens a file; where the process may open no more, those that were not used for longest are closed for it.
+    /// Opens a file; at the process's limit of open files, the least recently used ones are closed for it.
     pub(crate) fn with_room(&self, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
         let mut opened = open();
         while opened.as_ref().is_err_and(lacks_descriptors) {
@@ -67,13 +67,13 @@ impl OpenFiles {
         self.0.lock().open.pop_back()
     }
 
-    /// Keeps a file no longer whose name means no file, or another one.
+    /// Drops a file with a name of no file, or of another one.
     pub(crate) fn forget(&self, name: &str) {
         let mut files = self.0.lock();
         files.forgotten += 1;
         let gone = files.take(name);
         drop(files);
-        // The disk may take its time to free what was removed.
+        // The disk may take its time to free a removed file.
         drop(gone);
     }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_file_that_is_being_opened() {
+    fn slow_opening_of_a_file_delays_nobody() {
         let files = OpenFiles::default();
         let slow = || {
             assert!(!files.0.is_locked(), "others would wait");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_goes_while_it_is_opened_is_used_once_and_not_kept() {
+    fn file_removed_during_opening_is_used_once_and_not_kept() {
         let files = OpenFiles::default();
         let went = || {
             let opened = null();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_open_a_file_at_once_share_one() {
+    fn concurrent_openings_share_one_file() {
         let files = OpenFiles::default();
         let twice = || files.get("a", null).and_then(|_| null());
         files.get("a", twice).unwrap();

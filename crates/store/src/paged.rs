@@ -1,4 +1,4 @@
-//! Files that begin with a page that says what they are; the pages behind it may be sealed.
+//! Files with a describing first page; the pages behind it may be sealed.
 //!
 //! The first page is in clear text, numbers little-endian, the rest zeros:
 //!
@@ -6,15 +6,15 @@
 //! |---:|---:|---|
 //! | 0 | 8 | `owchunks` |
 //! | 8 | 4 | version of the format: 1 |
-//! | 12 | 4 | what the file is: 0 the store itself, 1 a segment, 2 a snapshot of the index, 3 a summary of a segment |
+//! | 12 | 4 | kind of file: 0 the store itself, 1 a segment, 2 a snapshot of the index, 3 a summary of a segment |
 //! | 16 | 8 | id of the store |
 //! | 24 | 8 | of the store, the bytes of a segment; of a segment or its summary, its number; of a snapshot 0 |
 //! | 32 | 16 | name of the key, zeros if there is none |
 //! | 48 | 16 | salt, zeros if there is no key |
 //! | 64 | 8 | XXH3-64 of the bytes before |
 //!
-//! What is written is addressed by offset behind it. Without a key, offset *o* lies at byte 4096 + *o*. With one, each
-//! page of 4096 bytes holds 4080 of them, encrypted, and a tag of 16.
+//! Content is addressed by offset behind it. Without a key, offset *o* lies at byte 4096 + *o*. With one, each page
+//! of 4096 bytes holds 4080 of them, encrypted, and a tag of 16.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::bytes::{u32_at, u64_at};
 use crate::seal::{FileSeal, Sealer, TAG_LEN};
 use crate::{Backend, Fault};
 
-/// What stands in a file's first page.
+/// The content of a file's first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -34,7 +34,7 @@ pub(crate) struct Header {
     pub(crate) number: u64,
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
@@ -50,13 +50,13 @@ pub(crate) enum NotOurs {
     Io(io::Error),
     /// The first page is not one.
     Damaged,
-    /// It is of a version that this build does not know.
+    /// It is of a version unknown to this build.
     Version(u32),
     /// It is encrypted under another key, or with one and there is none, or without one and there is one.
     OtherKey,
 }
 
-/// A file whose pages are read and written by offset; reading is safe while it is written elsewhere.
+/// A file with pages read and written by offset; reading is safe during writes elsewhere.
 pub(crate) struct Paged {
     backend: Arc<dyn Backend>,
     name: String,
@@ -77,7 +77,7 @@ impl Paged {
         let key = sealer.map_or([0; 16], Sealer::id);
         let first = header.encode(key, salt.unwrap_or_default());
         if let Err(error) = backend.write(&name, 0, &first) {
-            // Nobody counts what it takes.
+            // Nobody counts its room.
             let _ = backend.remove(&name);
             return Err(error);
         }
@@ -94,8 +94,8 @@ impl Paged {
         Self::open_front(backend, sealer, name, PAGE as u64, 0).map(|(file, header, _)| (file, header))
     }
 
-    /// The same of a file of this length, and returns its first addressed bytes, read with the same request: at least
-    /// `len`, or all, or those up to the first page that does not open.
+    /// The same for a file of this length, and returns its first addressed bytes, read with the same request: at
+    /// least `len`, or all, or those up to the first page that does not open.
     pub(crate) fn open_front(
         backend: &Arc<dyn Backend>,
         sealer: Option<&Sealer>,
@@ -120,7 +120,7 @@ impl Paged {
         Ok((file, header, front))
     }
 
-    /// Takes a file for what its name says, although its first page does not: pages in clear text need nothing of it.
+    /// Trusts a file's name in spite of its first page: pages in clear text need nothing of it.
     pub(crate) fn assume(backend: &Arc<dyn Backend>, name: String) -> Self {
         Self { backend: Arc::clone(backend), name, seal: None }
     }
@@ -139,12 +139,12 @@ impl Paged {
         (file_len / PAGE as u64).saturating_sub(1) * self.payload() as u64
     }
 
-    /// Returns how long a file is that ends with these many addressed bytes, whole pages.
+    /// Returns the length of a file with these many addressed bytes, whole pages.
     pub(crate) fn file_len(&self, room: u64) -> u64 {
         (room / self.payload() as u64 + 1) * PAGE as u64
     }
 
-    /// Returns the byte of the file where an offset lies.
+    /// Returns the byte of the file at an offset.
     pub(crate) fn place(&self, at: u64) -> u64 {
         let payload = self.payload() as u64;
         PAGE as u64 + at / payload * PAGE as u64 + at % payload
@@ -155,7 +155,7 @@ impl Paged {
         self.place(at + len as u64) - self.place(at)
     }
 
-    /// Writes whole pages at the beginning of a page where nothing was written before.
+    /// Writes whole pages at the beginning of a page, over nothing.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(at.is_multiple_of(self.payload() as u64) && bytes.len().is_multiple_of(self.payload()));
         let place = self.place(at);
@@ -207,7 +207,7 @@ impl Paged {
         Ok(bytes)
     }
 
-    /// Returns what is addressed in pages as they lie on the disk, up to the first that does not open.
+    /// Returns the addressed bytes of pages from the disk, up to the first that does not open.
     fn opened(&self, first: u64, mut pages: Vec<u8>) -> Vec<u8> {
         let Some(seal) = &self.seal else { return pages };
         let mut bytes = Vec::with_capacity(pages.len());
@@ -218,8 +218,8 @@ impl Paged {
         bytes
     }
 
-    /// Counts the pages from an offset on, the beginning of one, that are empty: zeros, as files are made of. At most
-    /// `most` are looked at, with one request; what cannot be read is not empty.
+    /// Counts the empty pages from an offset on, the beginning of one: zeros, as in a fresh file. At most `most` are
+    /// looked at, with one request; an unreadable page is not empty.
     pub(crate) fn empty_pages(&self, at: u64, most: usize) -> usize {
         let mut bytes = vec![0; most * PAGE];
         let read = self.backend.read(&self.name, self.place(at), &mut bytes);
@@ -227,7 +227,7 @@ impl Paged {
         read.map_or(0, |()| empty)
     }
 
-    /// Says that what is addressed by an offset is damaged.
+    /// Reports damage at an offset.
     pub(crate) fn damaged(&self, at: u64, what: &'static str) -> Fault {
         self.damaged_at(self.place(at), what)
     }
@@ -245,7 +245,7 @@ impl Paged {
         self.backend.remove(&self.name)
     }
 
-    /// Gives the file another name, in place of any that has it.
+    /// Gives the file another name, in place of any file there.
     pub(crate) fn rename(self, to: &str) -> io::Result<()> {
         self.backend.rename(&self.name, to)
     }
@@ -286,7 +286,7 @@ impl Header {
         Self::decode_known(page).filter(|_| version == VERSION).ok_or(NotOurs::Damaged)
     }
 
-    /// Says whether nothing but the version differs from a page of this version: then that is what was damaged.
+    /// Says whether only the version differs from a page of this version: then the version was damaged.
     fn is_of_this_version_but_for_the_number(page: &[u8]) -> bool {
         let Some(mut fixed) = page.first_chunk::<64>().copied() else { return false };
         fixed[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -309,10 +309,10 @@ impl Header {
     }
 }
 
-/// What a disk reads and writes as a whole.
+/// The unit of a disk's reads and writes.
 pub(crate) const PAGE: usize = 4096;
 
-/// Bytes that are addressed in a page that is sealed.
+/// Bytes addressed in a sealed page.
 pub(crate) const SEALED: usize = PAGE - TAG_LEN;
 
 pub(crate) const MAGIC: [u8; 8] = *b"owchunks";

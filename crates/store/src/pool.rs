@@ -1,8 +1,8 @@
-//! Threads that read and write, one bounded queue for each device.
+//! Threads for reads and writes, one bounded queue for each device.
 //!
-//! Reads and writes have queues of their own: reads are what somebody waits for, new blocks are hashed and put into the
-//! store behind everybody's back. The length of the queue of reads and the time that one takes are what a planner asks
-//! for before it decides to read at all [Wanax §3.4]; they are read without a lock.
+//! Reads and writes have queues of their own: somebody waits for each read, while new blocks are hashed and stored in
+//! the background. A planner looks at the length of the read queue and the service time before its decision to read
+//! at all [Wanax §3.4]; both are available without a lock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use crate::service_time::ServiceTime;
 use crate::turns::{Turn, Turns};
 use crate::{Fault, Store};
 
-/// What a read ends with.
+/// The result of a read.
 pub type ReadOutcome = Result<Option<Vec<u8>>, Fault>;
 
 /// A queue is full; nothing was taken.
@@ -30,36 +30,35 @@ pub struct Full;
 /// How large a pool is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Threads that read, at least 1: one for a disk with an arm, several for a flash disk.
+    /// Reader threads, at least 1: one for a disk with an arm, several for a flash disk.
     pub readers: usize,
-    /// Reads that may wait, those included that are being served.
+    /// The most reads waiting or being served.
     pub reads: usize,
-    /// Jobs that may wait.
+    /// The most waiting jobs.
     pub jobs: usize,
-    /// Bytes of jobs that may wait.
+    /// The most bytes of waiting jobs.
     pub job_bytes: u64,
 }
 
 /// How busy the device is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Reads that wait for a reader or are being served; those that wait for a job alone take nothing of the device.
+    /// Reads waiting for a reader or being served; those waiting only for a job take nothing of the device.
     pub queued: usize,
-    /// What each adds to the time in which all are served, smoothed over some sixteen and ever less without one; zero before
-    /// the first. As readers share the device, it is how long one of them waits for a read, divided by how many they are.
+    /// The share of each in the time to serve all, smoothed over some sixteen and fading without one; zero before the
+    /// first. As readers share the device, this is one reader's time for a read, divided by the number of readers.
     pub service_time: Duration,
-    /// Bytes of jobs that wait or are being done.
+    /// Bytes of jobs waiting or in progress.
     pub ingest_bytes: u64,
-    /// How long the read has been going on that is oldest; zero if none is.
+    /// The age of the oldest read in progress; zero if there is none.
     pub oldest_read: Duration,
-    /// For how long no read has been finished although all readers are at one; else zero. A read that begins now is
-    /// done no sooner.
+    /// The time since the last finished read, if all readers are busy; else zero. A read begun now is done no sooner.
     pub stalled: Duration,
-    /// How long the job has been going on that is being done; zero if none is.
+    /// The age of the job in progress; zero if there is none.
     pub oldest_job: Duration,
 }
 
-/// A store and the threads that work on it.
+/// A store and its threads.
 pub struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -69,21 +68,21 @@ struct Shared {
     store: Store,
     limits: Limits,
     queues: Mutex<Queues>,
-    /// What the thread that writes waits on: a job, or the end.
+    /// Wakes the writing thread: for a job, or the end.
     jobs: Condvar,
-    /// What readers wait on: a read, or that the last job is done once nothing more comes. Each read that gets into the
-    /// queue, from wherever, wakes one of them behind the lock. One that was awake takes it instead if it is there first,
-    /// and the one that was woken waits again; so a read is never left to nobody while a reader waits.
+    /// Wakes readers: for a read, or for the last job's end once nothing more comes. Each read new in the queue, from
+    /// anywhere, wakes one of them behind the lock. An awake reader takes it instead if it is there first, and the
+    /// woken one waits again; so no read is left alone while a reader waits.
     reads: Condvar,
-    /// All reads that were taken and not answered.
+    /// All unanswered reads.
     queued: AtomicUsize,
-    /// Those of them that are patient, as of the last change.
+    /// The patient ones among them, as of the last change.
     patient: AtomicUsize,
     service_time: ServiceTime,
     ingest_bytes: AtomicU64,
     /// When the pool was started; the times below count from it.
     started: Instant,
-    /// When each reader began the read that it is at, in nanoseconds; 0 while it is at none.
+    /// The start of each reader's present read, in nanoseconds; 0 without one.
     reading: Vec<AtomicU64>,
     /// The same of the job.
     working: AtomicU64,
@@ -92,12 +91,12 @@ struct Shared {
 #[derive(Default)]
 struct Queues {
     reads: Turns<Read>,
-    /// Reads that found nothing, behind jobs that may bring it.
+    /// Reads without a find, behind jobs that may bring it.
     patient: VecDeque<Read>,
     jobs: VecDeque<(u64, Job)>,
-    /// A job that goes before these, and is not counted below.
+    /// A job before these, and not counted below.
     first: Option<Job>,
-    /// Jobs that were ever taken, and done.
+    /// Jobs accepted in all, and done.
     taken: u64,
     done: u64,
     closing: bool,
@@ -114,7 +113,7 @@ struct Read {
     len: u32,
     check: Check,
     reply: Reply,
-    /// Jobs that were taken before it, if what they bring must be found.
+    /// Jobs accepted before it, if their chunks must be found.
     behind: u64,
 }
 
@@ -155,8 +154,8 @@ impl Pool {
 
     /// Reads a chunk as [`Store::read`] does, on a thread of the pool, and hands the outcome to `reply` there.
     ///
-    /// It finds what the jobs bring that were taken before it: if it finds nothing, it waits for them. What is in memory
-    /// waits for no disk, and what one request to the disk brings is read together.
+    /// It finds the chunks of earlier jobs: without a find, it waits for them. Content in memory waits for no disk,
+    /// and chunks of one request to the disk are read together.
     ///
     /// # Errors
     /// [`Full`] if too many wait.
@@ -170,7 +169,7 @@ impl Pool {
         self.take(true, Read { tag, len, check: Box::new(check), reply: Box::new(reply), behind: 0 })
     }
 
-    /// As [`Self::read`], but what is not there yet is not there: it waits for no job.
+    /// As [`Self::read`], for present content only: it waits for no job.
     ///
     /// # Errors
     /// [`Full`] if too many wait.
@@ -200,8 +199,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Does a job on the thread that writes, one after the other: chunk a block and [insert](Store::insert) it, or
-    /// [sync](Store::sync). `bytes` is what it keeps in memory.
+    /// Does a job on the writing thread, one after the other: chunk a block and [insert](Store::insert) it, or
+    /// [sync](Store::sync). `bytes` is its memory.
     ///
     /// # Errors
     /// [`Full`] if too many wait, or too many bytes; one job is always taken.
@@ -221,11 +220,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Does a job on that thread as soon as the one is done that it is at, before all that wait, and however many those
-    /// are: what has its time. No read waits for it.
+    /// Does a job on that thread right behind the one in progress, before all waiting ones, in spite of their limit:
+    /// for jobs with a time of their own. No read waits for it.
     ///
     /// # Errors
-    /// [`Full`] if there is one already that has not begun.
+    /// [`Full`] if there is already one not yet begun.
     pub fn ingest_first(&self, job: impl FnOnce(&Store) + Send + 'static) -> Result<(), Full> {
         let mut queues = self.shared.queues.lock();
         if queues.first.is_some() {
@@ -257,7 +256,7 @@ impl Pool {
         }
     }
 
-    /// Takes all reads out that wait for a reader or a job, so that nobody need wait for a disk that hangs.
+    /// Takes out all reads waiting for a reader or a job, so that nobody need wait for a hanging disk.
     pub fn turn_away(&self) -> TurnedAway {
         self.take_out(|queues| {
             let mut waiting = queues.reads.take();
@@ -266,7 +265,7 @@ impl Pool {
         })
     }
 
-    /// Takes those out that found nothing and wait for a job that may bring it; readers go on with the others.
+    /// Takes out the reads waiting only for a job; readers go on with the others.
     pub fn turn_away_patient(&self) -> TurnedAway {
         self.take_out(|queues| std::mem::take(&mut queues.patient))
     }
@@ -280,20 +279,20 @@ impl Pool {
         TurnedAway(waiting)
     }
 
-    /// Gives the pool up without waiting for anything, its threads least of all: one that the disk holds ends when the
-    /// disk lets it, or with the process. The store is left as a killed process leaves it.
+    /// Gives the pool up without waiting for anything, its threads least of all: a thread held by the disk ends on
+    /// its release, or with the process. The store is left as after a kill.
     pub fn abandon(mut self) {
         self.shared.finish();
         self.turn_away().tell();
         self.threads.clear();
     }
 
-    /// Returns the store, to peek into it and to see what it counts.
+    /// Returns the store, for peeks and counters.
     pub fn store(&self) -> &Store {
         &self.shared.store
     }
 
-    /// Finishes everything that waits, and closes the store.
+    /// Finishes all waiting work, and closes the store.
     ///
     /// # Errors
     /// If the store cannot be [closed](Store::close).
@@ -310,13 +309,13 @@ impl Pool {
     fn stop(&mut self) {
         self.shared.finish();
         for thread in self.threads.drain(..) {
-            // Its loop catches what panics.
+            // Its loop catches panics.
             let _ = thread.join();
         }
     }
 }
 
-/// Reads that will not be served.
+/// Reads without service.
 #[must_use = "who asked is to be told"]
 pub struct TurnedAway(VecDeque<Read>);
 
@@ -329,7 +328,7 @@ impl TurnedAway {
     }
 }
 
-/// Something that goes on.
+/// Work in progress.
 struct Clocked<'a>(&'a AtomicU64);
 
 impl Drop for Clocked<'_> {
@@ -352,7 +351,7 @@ impl Shared {
         self.reads.notify_all();
     }
 
-    /// Notes how many are patient after that has changed.
+    /// Notes the number of patient reads after a change.
     fn count_patient(&self, queues: &Queues) {
         self.patient.store(queues.patient.len(), Ordering::Relaxed);
     }
@@ -362,7 +361,7 @@ impl Shared {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Notes in `begun` that something goes on, for as long as what is returned is there.
+    /// Notes work in progress in `begun`, for the life of the result.
     fn clocked<'a>(&self, begun: &'a AtomicU64) -> Clocked<'a> {
         begun.store(self.now_ns(), Ordering::Relaxed);
         Clocked(begun)
@@ -391,14 +390,14 @@ impl Shared {
         }
     }
 
-    /// Does a job. One that panics is done, too, or everybody who waits for it would wait for ever.
+    /// Does a job. A panicking one is done, too, or its waiters would wait for ever.
     fn work(&self, job: Job) {
         let _working = self.clocked(&self.working);
         let _ = panic::catch_unwind(AssertUnwindSafe(|| job(&self.store)));
     }
 
-    /// Counts a job, and has the reads served that waited for it. Readers have nothing else to wake up for, unless they
-    /// are to end with the last job.
+    /// Counts a job, and serves the reads waiting for it. Readers have no other reason to wake up, unless they are to
+    /// end with the last job.
     fn has_done_one(&self) {
         let mut queues = self.queues.lock();
         queues.done += 1;
@@ -436,7 +435,7 @@ impl Shared {
         }
     }
 
-    /// Serves a read, and those that want the same chunk; `done` is how many jobs were done before.
+    /// Serves a read, and others of the same chunk; `done` is the number of jobs done before.
     fn serve_turn(&self, turn: Turn<Read>, done: u64, reading: &AtomicU64) {
         let Turn { read, request } = turn;
         let chunk = |read: &Read| (read.tag, read.len);
@@ -445,7 +444,7 @@ impl Shared {
         if let Some(request) = request {
             let brings = |other: &Read| matches!(outcome, Ok(Some(_))) && chunk(other) == chunk(&read);
             let mut queues = self.queues.lock();
-            // What could not be read is not at hand, and others come before it is tried again.
+            // Unreadable content is not at hand, and others come before the next try.
             let at_hand = outcome.is_ok() && brings_more(request);
             let (brought, others) = queues.reads.end(request, at_hand, brings);
             drop(queues);
@@ -460,7 +459,7 @@ impl Shared {
         }
     }
 
-    /// Reads, unless it is what is `known`.
+    /// Reads, unless `known` is the content.
     fn look(&self, read: &Read, known: Option<&[u8]>, reading: &AtomicU64) -> ReadOutcome {
         let (begun, mut requests) = (Instant::now(), 0);
         let _reading = self.clocked(reading);
@@ -480,11 +479,11 @@ impl Shared {
             .unwrap_or_else(|_| Err(Fault::NotTried { file: "chunk store".to_owned(), why: "it panicked" }))
     }
 
-    /// Hands an outcome on, unless a job may still bring what was not found.
+    /// Hands an outcome on, unless a job may still bring the missing content.
     fn end(&self, read: Read, outcome: ReadOutcome, done: u64) {
         if !matches!(outcome, Ok(Some(_))) && read.behind > done {
             let mut queues = self.queues.lock();
-            // In the order of what they wait for; nearly always the last.
+            // In the order of their jobs; nearly always the last.
             if read.behind > queues.done {
                 let at = queues.patient.partition_point(|other| other.behind <= read.behind);
                 queues.patient.insert(at, read);
@@ -492,7 +491,7 @@ impl Shared {
             } else {
                 queues.reads.push(None, read);
                 drop(queues);
-                // This reader may take another one that waits, and be long at it.
+                // This reader may take another waiting read, and be long at it.
                 self.reads.notify_one();
             }
             return;

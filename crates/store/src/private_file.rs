@@ -1,4 +1,4 @@
-//! Opening files that hold what users sent.
+//! Private files for users' content.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// What becomes of a file that is opened.
+/// The treatment of an opened file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// It is there, and stays as it is.
@@ -19,13 +19,14 @@ pub enum Opening {
     Emptied,
 }
 
-/// Opens a regular file to read and write; a link in its place is not followed. Nobody but its owner can read it if it is made or emptied here, or was
-/// [`close_to_others`] before. What root makes in another's folder is that other's, who works with it otherwise.
+/// Opens a regular file to read and write; a link in its place is not followed. Only its owner can read it if it is
+/// made or emptied here, or was [`close_to_others`] before. A file made by root in another's directory belongs to the
+/// directory's owner, its usual user.
 ///
 /// # Errors
-/// What the system says; and if it is a link, a device, a pipe or anything else that is no file, which is left as it is,
-/// with what a link leads to: a process of root would take `/dev/null` from all others, or empty any file for whoever may
-/// make links in the folder.
+/// An error of the system; and for a link, a device, a pipe or anything else than a file. These are left as they are,
+/// and so is a link's target: a process of root would take `/dev/null` from all others, or empty any file for
+/// everybody with the right to make links in the directory.
 pub fn open_private(path: &Path, opening: Opening) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
@@ -66,7 +67,7 @@ fn no_file() -> io::Error {
     io::Error::other("is a link, a device, a pipe or the like, not a regular file; remove it")
 }
 
-/// Gives a file that root made to the owner of its folder; where that is refused it stays root's.
+/// Gives a file made by root to the owner of its directory; on refusal it stays root's.
 fn leave_to_owner(made: &File, path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let (Ok(own), Ok(folder)) = (made.metadata(), fs::metadata(folder))
@@ -77,10 +78,10 @@ fn leave_to_owner(made: &File, path: &Path) {
     }
 }
 
-/// Takes all rights to a regular file from whoever is not its owner.
+/// Takes all rights to a regular file from everybody but its owner.
 ///
 /// # Errors
-/// What the system says, or if it is no regular file.
+/// An error of the system, and for anything else than a regular file.
 pub fn close_to_others(file: &File) -> io::Result<()> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
     use crate::{Backend as _, Folder};
 
-    /// Makes a pipe and, as root, a device that swallows everything, both open to all.
+    /// Makes a pipe and, as root, a null device, both open to all.
     fn nodes(folder: &Path) -> Vec<std::path::PathBuf> {
         let kinds = [("pipe", FileType::Fifo, 0), ("device", FileType::CharacterDevice, makedev(1, 3))];
         let mut made = Vec::new();
@@ -141,7 +142,7 @@ mod tests {
                 }
             }
             let opened = OpenOptions::new().read(true).write(true).open(&link);
-            // No right is taken from what somebody else opened, either.
+            // Files opened by others keep their rights, too.
             if let Ok(opened) = opened {
                 close_to_others(&opened).unwrap_err();
             }
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_refused_and_what_they_lead_to_is_left_as_it_is() {
+    fn links_are_refused_and_their_targets_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         fs::write(path("file"), "somebody else's").unwrap();
@@ -164,19 +165,19 @@ mod tests {
         }
         assert_eq!(fs::read(path("file")).unwrap(), b"somebody else's");
         assert_eq!((mode(&path("file")), path("nothing").exists()), (0o644, false));
-        // A folder may be where a link says.
+        // A directory may be a link's target.
         fs::create_dir(path("folder")).unwrap();
         symlink(path("folder"), path("to-folder")).unwrap();
         open_private(&path("to-folder").join("lock"), Opening::Made).unwrap();
     }
 
     #[test]
-    fn what_root_makes_in_anothers_folder_is_the_others_and_what_was_there_stays_whose_it_is() {
+    fn files_created_by_root_inherit_the_directory_owner() {
         let dir = tempfile::tempdir().unwrap();
         let [old, made, emptied] = ["old", "made", "emptied"].map(|name| dir.path().join(name));
         open_private(&old, Opening::Made).unwrap();
         let own = fs::metadata(&old).unwrap().uid();
-        // Others than root make what is theirs.
+        // Others than root make files of their own.
         let theirs = chown(dir.path(), Some(65_534), Some(65_534)).map_or(own, |()| 65_534);
         for (path, opening, owner) in [
             (&made, Opening::Made, theirs),
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_makes_no_segment_of_a_device_or_a_pipe() {
+    fn device_and_pipe_become_no_segments() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(&dir.path().join("store")).unwrap();
         for (i, node) in nodes(dir.path()).into_iter().enumerate() {
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_others_could_read_are_closed_to_them_when_they_are_emptied() {
+    fn readable_files_are_closed_to_others_when_emptied() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "content").unwrap();

@@ -1,11 +1,11 @@
-//! How far something has come that takes long, for whoever waits for it.
+//! Progress of long work.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How much of a long piece of work is done; shared between who does it and who looks.
+/// The done share of a long piece of work, for its worker and its observers.
 ///
-/// What a unit is, the work says: bytes of segments where all is read, segments where a store is opened.
+/// The unit depends on the work: bytes of segments for a full read, segments for the opening of a store.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
@@ -19,12 +19,12 @@ impl Progress {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Returns how many units there are in all; 0 while that is not known.
+    /// Returns the total of units; 0 while unknown.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Returns the share that is done, from 0 to 1; 0 while it is not known.
+    /// Returns the done share, from 0 to 1; 0 while unknown.
     pub fn share(&self) -> f64 {
         match self.total() {
             0 => 0.0,
@@ -42,7 +42,7 @@ impl Progress {
         self.total.store(total, Ordering::Relaxed);
     }
 
-    /// Counts what was done.
+    /// Counts finished units.
     ///
     /// # Errors
     /// [`io::ErrorKind::Interrupted`] if the work is to end.

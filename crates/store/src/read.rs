@@ -9,22 +9,22 @@ use crate::segment::Segment;
 use crate::{Fault, Store};
 
 impl Store {
-    /// Reads the chunk with this tag and length, for which `check` holds.
+    /// Reads the chunk with this tag and length, if `check` accepts it.
     ///
-    /// `check` compares content with the whole name, or as much of it as there is; it may be called with other content than that of the chunk. None
-    /// if the chunk is not there: it never was, it is gone, or only another one with a similar tag is there. Large
-    /// chunks take one request to the disk for exactly their bytes; those of less than 4 KiB one for their container,
-    /// unless it is one of the last that were read. What has not been written yet takes none.
+    /// `check` compares content with the whole name, or as much of it as there is; it may be called with other
+    /// content than that of the chunk. None if the chunk is not there: it never was, it is gone, or only another one
+    /// with a similar tag is there. Large chunks take one request to the disk for exactly their bytes; those of less
+    /// than 4 KiB one for their container, unless it was read recently. Unwritten content takes none.
     ///
     /// # Errors
-    /// If what lies there is damaged or given up: it is forgotten, so that the chunk can be stored again. Or if it cannot
-    /// be read now: nothing is forgotten then, for the disk may do so later; but if the disk refused this very place, a
+    /// If the content is damaged or given up: it is forgotten, so the chunk can be stored again. Or if it cannot be
+    /// read now: nothing is forgotten then, for a later read may succeed; but after a refusal of this very place, a
     /// block with the chunk is [stored](Store::insert) when it comes, although it is known.
     pub fn read(&self, tag: u64, len: u32, check: &dyn Fn(&[u8]) -> bool) -> Result<Option<Vec<u8>>, Fault> {
         self.read_telling(tag, len, check, &mut 0)
     }
 
-    /// Reads a chunk, and counts the requests to the disk that it took.
+    /// Reads a chunk, and counts its requests to the disk.
     pub(crate) fn read_telling(
         &self,
         tag: u64,
@@ -55,7 +55,7 @@ impl Store {
                     continue;
                 }
             }
-            // Or a store that believes to have the chunk would not take it when it comes again.
+            // Or a store in the belief of having the chunk would not take it when it comes again.
             self.index.forget(tag, class, place);
         }
         match fault {
@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// Counts a chunk that was found.
+    /// Counts a found chunk.
     pub(crate) fn count_hit(&self, bytes: usize) {
         self.counters.hits.add(1);
         self.counters.hit_bytes.add(bytes as u64);
@@ -103,7 +103,7 @@ impl Store {
         });
         match container {
             Err(fault) if fault.is_damage() => Err(fault),
-            // Whichever it is, what was asked for is not here.
+            // In each case the chunk is not here.
             _ => Ok(None),
         }
     }
@@ -172,15 +172,15 @@ impl Store {
         Container::decode(bytes, place).map(Some).ok_or_else(|| damaged("container fails its check"))
     }
 
-    /// Returns the length that a container's header says, if fewer pages hold it than were read in vain: where a crash
-    /// left the segment, what lies between it and the next one that was found may be a place that nobody can read.
+    /// Returns the length in a container's header, if it takes fewer pages than were read in vain: in a crashed
+    /// segment, an unreadable place may lie between it and the next container found.
     fn own_len(&self, segment: &Segment, at: u32, read: usize, requests: &mut u32) -> Option<usize> {
         if segment.extent.read().has_footer || segment.is_aside() {
             return None;
         }
         self.counters.disk_reads.add(1);
         *requests += 1;
-        // Not as a read of the segment: that a header can be read says little of what else is in it.
+        // Not as a read of the segment: a readable header proves little about the rest of it.
         let header = segment.file.read(u64::from(at), HEADER).ok()?;
         let own = Lengths::decode(&header)?.total();
         let last_page = |len: usize| (at as usize + len - 1) / segment.file.payload();
@@ -212,7 +212,7 @@ impl Store {
         self.unless_gone(segment, read.map(Some))
     }
 
-    /// Makes nothing of what looks damaged in a segment that went while it was being read.
+    /// Ignores apparent damage in a segment evicted during the read.
     fn unless_gone<T>(&self, segment: &Segment, read: Result<Option<T>, Fault>) -> Result<Option<T>, Fault> {
         match read {
             Err(fault) if fault.is_damage() && self.segment(segment.number).is_none() => Ok(None),
@@ -221,5 +221,5 @@ impl Store {
     }
 }
 
-/// Containers that stay in memory after they were read: at most 3 MiB.
+/// Recently read containers in memory: at most 3 MiB.
 const RECENT: usize = 16;

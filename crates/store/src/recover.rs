@@ -1,4 +1,4 @@
-//! Opening and closing: what a start finds, and what it does about it.
+//! Opening and closing: the findings of a start, and their treatment.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,8 +24,8 @@ pub enum OpenError {
     /// The disk refused.
     #[error("chunk store: {0}")]
     Io(#[from] io::Error),
-    /// The store is encrypted under another key, or is where it should not be, or is not where it should; it is left
-    /// alone, since a wrong setting must not cost what was remembered.
+    /// The store is encrypted under another key, or encrypted against the settings, or not in spite of them; it is
+    /// left alone, since a wrong setting must not cost the store.
     #[error("chunk store: encrypted under another key, or not as configured")]
     OtherKey,
     /// The store was written by a later build; it is left alone.
@@ -48,27 +48,27 @@ pub enum OpenError {
          was made with; give it more, or remove its files to begin anew with smaller ones"
     )]
     Capacity {
-        /// What was asked for.
+        /// The requested capacity.
         capacity: u64,
-        /// What a segment takes.
+        /// The bytes of a segment.
         segment_bytes: u64,
     },
 }
 
-/// What a start found.
+/// The findings of a start.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Whether the store is new: what was there, if anything, is not taken up.
+    /// Whether the store is new: an earlier one, if any, is not taken up.
     pub new: bool,
-    /// Segments that were taken up.
+    /// Segments taken up.
     pub segments: usize,
     /// Whether the index was on the disk; else it was rebuilt.
     pub index_kept: bool,
-    /// Segments without a footer, of which every container was read.
+    /// Segments without a footer, every container of which was read.
     pub scanned: usize,
-    /// Segments that could not be read, and stay on the disk as they are.
+    /// Unreadable segments, left on the disk as they are.
     pub set_aside: usize,
-    /// What was lost or set aside and why, for the owner's log, a line each; at most 100 of them.
+    /// Losses and segments set aside, with reasons, for the owner's log, a line each; at most 100 of them.
     pub notes: Vec<String>,
     /// How many there would be beyond.
     pub notes_left_out: usize,
@@ -83,7 +83,7 @@ impl Opened {
     }
 }
 
-/// A store that is known and not open yet.
+/// An identified store, not open yet.
 pub struct Prepared {
     backend: Arc<dyn Backend>,
     options: Options,
@@ -92,19 +92,19 @@ pub struct Prepared {
 }
 
 impl Store {
-    /// Opens the store in a folder, or makes one; returns what was found, too.
+    /// Opens the store in a directory, or makes one; returns the findings, too.
     ///
-    /// After [`Store::close`] this reads the index from one file. Else it reads the footer of each segment, all of those
-    /// that have none, and the summaries of the youngest ones until the index of small chunks is full; where there is
-    /// none, their containers.
+    /// After [`Store::close`] this reads the index from one file. Else it reads the footer of each segment, the whole
+    /// of those without one, and the summaries of the youngest ones until the index of small chunks is full; for lack
+    /// of a summary, the containers.
     ///
     /// # Errors
-    /// If the folder cannot be read or written, or the options make no sense. Whatever is in the files is no error.
+    /// If the directory cannot be read or written, or the options make no sense. No content of the files is an error.
     pub fn open(backend: Arc<dyn Backend>, options: &Options) -> Result<(Self, Opened), OpenError> {
         Self::prepare(backend, options)?.open(&Progress::default())
     }
 
-    /// Finds out which store is in a folder, or makes a new one; takes a read or two, where opening may take minutes.
+    /// Identifies the store in a directory, or makes a new one; takes a read or two, while opening may take minutes.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -121,9 +121,9 @@ impl Store {
         Ok(Prepared { backend, options: options.clone(), identity, opened })
     }
 
-    /// Writes what is in memory, and the index, so that the next start finds it at once. With a full disk the oldest
-    /// segments give way to the index, if it is small beside them. A store [at rest](Options::at_rest) to which
-    /// nothing was written is as it was found.
+    /// Writes the content of memory, and the index, so the next start finds it at once. With a full disk the oldest
+    /// segments give way to the index, if it is small beside them. An unchanged store [at rest](Options::at_rest)
+    /// stays as found.
     ///
     /// # Errors
     /// If the disk refuses; the next start then rebuilds the index.
@@ -139,7 +139,7 @@ impl Store {
         self.save_index(&writer)
     }
 
-    /// Makes the ring of segments whose index is there, and says of each its first container and what is in it.
+    /// Makes the ring of segments for a loaded index, from each one's first container and description.
     fn take_up(&self, files: Files, described: Vec<(u64, Extent)>, writer: Writer) {
         let segments = files.segments.into_iter().zip(described);
         let segments = segments.filter_map(|(found, (first, extent))| match found.look {
@@ -152,8 +152,8 @@ impl Store {
         *self.writing() = writer;
     }
 
-    /// Notes what the saved index says of the segments, and which of them are gone. Nothing was written since it was saved,
-    /// so whatever is otherwise has been harmed.
+    /// Notes the saved index's description of the segments, and the missing ones among them. Nothing was written
+    /// after it was saved, so any difference is harm.
     fn compare_with_saved(&mut self, files: &mut Files, snapshot: Option<u64>) {
         let said = snapshot.and_then(|len| self.saved_segments(len)).unwrap_or_default();
         for (number, said) in said {
@@ -167,7 +167,7 @@ impl Store {
         }
     }
 
-    /// Makes the ring and the index from what is in the segments.
+    /// Makes the ring and the index from the segments' content.
     fn rebuild(&mut self, mut files: Files, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         let mut segments = VecDeque::new();
@@ -180,7 +180,7 @@ impl Store {
             let (number, len) = (found.number, found.len);
             let summary = files.summaries.get(&number).copied();
             let Some((file, read)) = self.read_segment(found, summary, opened)? else { continue };
-            // One file of another must not lead the numbers away from what is there.
+            // One file of another must not lead the numbers away from the existing ones.
             let is_read = matches!(read, Read::Some(_));
             if is_read || segments.is_empty() || stray::is_near(number, writer.next_segment) {
                 writer.next_segment = number + 1;
@@ -233,7 +233,7 @@ impl Store {
         self.rebuild_small(&files.summaries, opened, progress)
     }
 
-    /// Indexes the large chunks of a segment behind those of all that came before.
+    /// Indexes the large chunks of a segment behind those of all earlier ones.
     fn index_large(&self, segment: u64, large: &[Coarse]) {
         self.index.addresses.set_head((segment + 1) << self.span_bits);
         for some in large.chunks(512) {
@@ -244,8 +244,8 @@ impl Store {
         }
     }
 
-    /// Returns what is in a segment, by its footer or summary or by all its containers; None if its file is gone, since
-    /// nobody could ever read it. The length is that of its summary.
+    /// Returns the description of a segment, by its footer or summary or by all its containers; None if its file is
+    /// gone, since nobody could ever read it. The length is that of its summary.
     fn read_segment(
         &self,
         mut found: FoundSegment,
@@ -283,7 +283,7 @@ impl Store {
         Ok(Some((file, read)))
     }
 
-    /// Returns what is in a segment by its footer, if it has one or the disk does not let it be looked for.
+    /// Returns the description of a segment by its footer, if it has one or the disk hides it.
     fn read_footer(&self, number: u64, file: &Paged, file_len: u64, opened: &mut Opened) -> Option<Read> {
         match Extent::read(file, file_len, Segment::footer_seed(self.id, number)) {
             Ok(footer) => footer.map(|(extent, coarse)| Read::some(extent, coarse, true)),
@@ -294,15 +294,14 @@ impl Store {
         }
     }
 
-    /// Returns the sound summary of a segment, of which the file has this length.
+    /// Returns the sound summary of a segment, with this length of its file.
     fn summary_of(&self, number: u64, len: Option<u64>) -> Option<Summary> {
         len.and_then(|len| {
             Summary::read(&self.backend, self.sealer.as_deref(), (self.id, number), len, false)
         })
     }
 
-    /// Returns what proves that a segment without a footer has lost something; what was found in it, if it could be
-    /// looked through.
+    /// Returns the proof of loss in a segment without a footer, and the findings in it, if it could be scanned.
     fn flaw_of(
         &self,
         found: &FoundSegment,
@@ -325,7 +324,7 @@ impl Store {
         unsealed.flaw(found.said.or_else(|| summary.map(Summary::said)))
     }
 
-    /// Returns what is in a segment that has no footer. The length is that of its summary.
+    /// Returns the description of a segment without a footer. The length is that of its summary.
     fn read_without_footer(
         &self,
         found: &FoundSegment,
@@ -356,7 +355,7 @@ impl Store {
                 opened.note(format!("{fault}: set aside"));
                 Ok(Read::Closed(REFUSED))
             }
-            // What could not be read may be there another time.
+            // Unreadable content may be readable another time.
             Some(fault) => {
                 opened.note(format!("{fault}: what may be behind is looked for again at the next start"));
                 Ok(Read::some(extent, coarse, false))
@@ -366,10 +365,10 @@ impl Store {
                 Ok(Read::Some(Box::new(Contents { extent, coarse, is_whole: true, small: None, flaw })))
             }
             None => {
-                // Nothing is added to what a crash left, so the rest of its room goes back.
+                // Nothing is added to a crashed segment, so the rest of its room goes back.
                 let room = u64::from(extent.end).next_multiple_of(file.payload() as u64);
                 file.cut(room)?;
-                // What a summary speaks of is on the disk before it.
+                // A summary's subject is on the disk before the summary.
                 file.sync()?;
                 extent.file_len = file.file_len(room);
                 let small = Some(small);
@@ -389,12 +388,12 @@ impl Store {
 }
 
 impl Prepared {
-    /// Returns what tells the store from any other.
+    /// Returns the store's id.
     pub fn id(&self) -> u64 {
         self.identity.id
     }
 
-    /// Opens it as [`Store::open`] does, in as long as that takes; `progress` counts segments, each twice or thrice.
+    /// Opens it as [`Store::open`] does, with the same duration; `progress` counts segments, each twice or thrice.
     ///
     /// # Errors
     /// As there, and [`io::ErrorKind::Interrupted`] if it was cancelled: the folder is then as a killed process leaves it.
@@ -406,7 +405,7 @@ impl Prepared {
         store.others = std::mem::take(&mut files.others);
         store.others.iter().for_each(|(name, why)| opened.note(format!("{name}: {why}: passed over")));
         let snapshot = files.snapshot.filter(|_| !identity.is_assumed);
-        // With no index there, what lies at the end of a segment says most of what its first page would.
+        // Without an index there, the end of a segment gives most of its first page's information.
         let looks = snapshot.is_some() || store.sealer.is_some();
         progress.begin((2 + u64::from(looks)) * files.segments.len() as u64);
         if looks {
@@ -414,11 +413,11 @@ impl Prepared {
         }
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         let saved = snapshot;
-        // One that speaks of files that cannot be read now does not say how to do without them.
+        // A snapshot with presently unreadable files does not tell how to do without them.
         let snapshot = snapshot.filter(|_| files.are_all_ours());
         let kept = snapshot.and_then(|len| store.load_index(len, &files.segments, &mut writer));
-        // It holds no longer as soon as anything is written. Who only looks leaves it, also where it is of no use now: the
-        // next start compares it with the files anew.
+        // It is invalid after any write. A store at rest keeps even a useless one: the next start compares it with
+        // the files anew.
         if !options.at_rest {
             snapshot::remove(&store.backend)?;
         }
@@ -447,7 +446,7 @@ impl Prepared {
     }
 }
 
-/// What a look into a segment's file gives.
+/// The result of a look into a segment's file.
 enum Read {
     Some(Box<Contents>),
     /// There is nothing in it, and never will be.
@@ -456,7 +455,7 @@ enum Read {
     Closed(&'static str),
 }
 
-/// What is in a segment.
+/// The content of a segment.
 struct Contents {
     extent: Extent,
     coarse: Vec<Coarse>,
@@ -464,7 +463,7 @@ struct Contents {
     is_whole: bool,
     /// Its small chunks, if a summary is to be made of them.
     small: Option<Lists>,
-    /// What shows that there was more.
+    /// The proof of lost content.
     flaw: Option<Flaw>,
 }
 
@@ -474,12 +473,12 @@ impl Read {
     }
 }
 
-/// What is said of a segment that may be as a power cut left it.
+/// The note on a segment with the possible marks of a power cut.
 const NOTHING: &str =
     "nothing is in it, as a power cut may leave the last one; whether there was cannot be told";
 
-/// What has become of an encrypted segment that is as long as it should be, and cannot be read.
+/// The reason for an unreadable encrypted segment of the right length.
 const NO_KEY: &str = "its first page, which has its key, is gone";
 
-/// Lines for the log: a disk that is full of damage is as bad as they say, and no worse.
+/// Lines for the log: a bound for a disk full of damage.
 const MOST_NOTES: usize = 100;

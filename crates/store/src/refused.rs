@@ -1,4 +1,4 @@
-//! Places that the disk refused to read, so that what lies there is stored elsewhere when it comes again.
+//! Places refused by the disk, for another copy of their content when it comes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use crate::index::Class;
 use crate::{Part, Store};
 
-/// What is read with one request: the place, told apart as [`Store::locate`] does, and the length of a large chunk.
+/// The content of one request: the place, told apart as [`Store::locate`] does, and the length of a large chunk.
 type Spot = (u64, u32);
 
-/// Places that the disk refused when they were read last, as many as are worth remembering.
+/// Places refused at their last read, up to a bound.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     spots: Mutex<BTreeSet<Spot>>,
@@ -47,7 +47,7 @@ impl Refused {
 }
 
 impl Store {
-    /// Says whether any of these chunks is indexed where the disk refuses to read it.
+    /// Says whether any of these chunks is indexed at a refused place.
     pub(crate) fn is_refused(&self, parts: &[Part]) -> bool {
         if self.refused.is_empty() && !self.gave_up.load(Ordering::Relaxed) {
             return false;
@@ -78,7 +78,7 @@ fn spot(class: Class, place: u64, len: u32) -> Spot {
     }
 }
 
-/// A disk with more bad places than that is refused segment by segment. They take some hundred kilobytes.
+/// A disk with more bad places is refused segment by segment. They take some hundred kilobytes.
 const MOST_REFUSED: usize = 4096;
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_again_is_refused_no_longer() {
+    fn place_read_again_is_refused_no_longer() {
         let refused = Refused::default();
         let (root, first) = ((Class::Coarse, 8, 65_536), (Class::Coarse, 8, 8192));
         refused.note(root, true);

@@ -1,4 +1,4 @@
-//! The ring of segments: finding one, letting one go, and which of them the disk refuses.
+//! The ring of segments: lookup, eviction, and refusals of the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,26 +8,25 @@ use crate::writer::Writer;
 use crate::{Store, summary};
 
 impl Store {
-    /// Returns how many segments are set aside: the disk refuses to read them. Nothing that is in them is forgotten, but
-    /// for those that are [given up](Store::given_up).
+    /// Returns the number of segments set aside: the disk refuses to read them. Nothing in them is forgotten, except
+    /// in [given-up](Store::given_up) ones.
     pub fn set_aside(&self) -> usize {
         self.ring.read().iter().filter(|segment| segment.is_aside()).count()
     }
 
-    /// Returns how many segments are given up: the disk refused them each time that they were tried again, while it read
-    /// others. What is in them is forgotten as it is asked for, so that it is stored again; their files stay until their
-    /// turn in the ring comes, and the next start looks into them anew.
+    /// Returns the number of given-up segments: the disk refused each retry, but read others. Their content is
+    /// forgotten on request, so it is stored again; their files stay until their turn in the ring, and the next start
+    /// looks into them anew.
     pub fn given_up(&self) -> usize {
         self.ring.read().iter().filter(|segment| segment.is_given_up()).count()
     }
 
-    /// Lets the disk be asked once more for what is in segments that are set aside, and returns the files of those that
-    /// are given up from now on. When to, is the owner's to say: a disk that refuses may take seconds to do so, and
-    /// [`ROUNDS_TO_GIVE_UP`] times that it refuses what it was asked in between count as proof. A round in which the disk
-    /// read nothing else proves nothing.
+    /// Lets the disk be asked once more for segments set aside, and returns the files newly given up. The owner
+    /// decides the time: a refusing disk may take seconds to do so, and [`ROUNDS_TO_GIVE_UP`] refusals of requests in
+    /// between count as proof. A round without any other successful read proves nothing.
     pub fn try_again(&self) -> Vec<String> {
         let delivers = self.delivered.swap(false, Ordering::Relaxed);
-        // What is put goes to this one, whatever is known of it.
+        // New content goes to this one, in any state.
         let filled = self.tail.read().segment.as_ref().map(|segment| segment.number);
         let mut given_up = Vec::new();
         for segment in self.ring.read().iter() {
@@ -48,7 +47,7 @@ impl Store {
         ring.get(at).cloned()
     }
 
-    /// Returns the segment that has a container, and which of its containers that is.
+    /// Returns the segment of a container, and its index within.
     pub(crate) fn holder(&self, container: u64) -> Option<(Arc<Segment>, usize)> {
         let ring = self.ring.read();
         let at = ring.partition_point(|segment| segment.first_container <= container).checked_sub(1)?;
@@ -74,8 +73,8 @@ impl Store {
         self.let_go(writer, oldest.filter(|oldest| *oldest < number)?)
     }
 
-    /// Lets a segment go, wherever it is in the ring, and returns how many bytes its files gave back, 0 if the disk keeps
-    /// any of them; none if it is not there.
+    /// Evicts a segment anywhere in the ring, and returns the bytes given back by its files, 0 if the disk keeps any
+    /// of them; none if it is not there.
     pub(crate) fn let_go(&self, writer: &Writer, number: u64) -> Option<u64> {
         let gone = {
             let mut ring = self.ring.write();
@@ -90,9 +89,9 @@ impl Store {
             gone
         };
         self.counters.evicted_segments.add(1);
-        // An index that is still there no longer matches the files, so it is in nobody's way if this fails.
+        // A remaining index no longer matches the files, so it does no harm if this fails.
         let _ = self.leave_as_found();
-        // A file that stays is found and removed, or taken up, by the next start.
+        // A remaining file is found and removed, or taken up, by the next start.
         let removed = match gone.has_summary() {
             true => self.backend.remove_all(&[gone.file.name().to_owned(), summary::file_name(number)]),
             false => gone.file.remove(),
@@ -100,15 +99,15 @@ impl Store {
         Some(removed.map_or(0, |()| gone.file_bytes()))
     }
 
-    /// Frees the memory of the offsets of containers that no entry of a small chunk can point to any more. They are
-    /// needed again only to say what is damaged.
+    /// Frees the memory of container offsets beyond the reach of small chunks' entries. They are needed again only to
+    /// report damage.
     pub(crate) fn shed_offsets(&self, writer: &Writer) {
         let reach = writer.next_container.saturating_sub(self.index.reach());
         let ring = self.ring.read();
         let old = ring.partition_point(|segment| {
             segment.first_container + u64::from(segment.extent.read().containers) <= reach
         });
-        // Those before one that has none have none either, or no footer.
+        // Those before one without offsets have none either, or no footer.
         for segment in ring.iter().take(old).rev() {
             let extent = segment.extent.read();
             let is_done = extent.has_footer && extent.starts.is_empty();
@@ -121,6 +120,6 @@ impl Store {
     }
 }
 
-/// Rounds of [`Store::try_again`] in a row, with reads of something else in each, in which the disk refuses a segment
+/// Rounds of [`Store::try_again`] in a row, with other successful reads in each, in which the disk refuses a segment
 /// before it is given up.
 pub const ROUNDS_TO_GIVE_UP: u32 = 4;

@@ -1,4 +1,4 @@
-//! Finding what is in a segment that has no footer.
+//! Scans of segments without a footer.
 
 use crate::ahead::Ahead;
 use crate::container::{Container, HEADER, Lengths, Place};
@@ -7,20 +7,20 @@ use crate::paged::Paged;
 use crate::segment::{Coarse, ERRORS_TO_SET_ASIDE, Extent};
 use crate::{Fault, Part};
 
-/// What was found without a footer.
+/// The findings of a scan.
 pub(crate) struct Scanned {
     pub(crate) extent: Extent,
     pub(crate) coarse: Vec<Coarse>,
-    /// What the disk did not let be looked at, the first of it.
+    /// The first refused place.
     pub(crate) refused: Option<Fault>,
-    /// Whether there is the header of a container behind the others for which the file is too short.
+    /// Whether a container's header behind the others asks for more than the rest of the file.
     pub(crate) is_cut_short: bool,
 }
 
 impl Extent {
-    /// Finds the containers of a file without a footer, by their checks. What is torn or damaged is passed over to the
-    /// next page, where a group may begin; and so is what the disk refuses, unless it refuses too often. Where it
-    /// gives the header, what is passed over is that container. `visit` is told the chunks of each that is found.
+    /// Finds the containers of a file without a footer, by their checks. Torn or damaged content is passed over to
+    /// the next page, a possible start of a group; and so is content refused by the disk, unless it refuses too
+    /// often. With a known header, exactly this container is passed over. `visit` gets the chunks of each one found.
     pub(crate) fn scan(
         file: &Paged,
         file_len: u64,
@@ -61,8 +61,8 @@ impl Extent {
     }
 }
 
-/// Passes over empty pages, which most of a segment is that was just begun: in ever larger steps, as a request for each
-/// would take minutes on a disk.
+/// Passes over empty pages, the most part of a fresh segment: in ever larger steps, as a request for each would take
+/// minutes on a disk.
 struct Empty {
     window: u64,
 }
@@ -82,11 +82,11 @@ impl Empty {
 struct Miss {
     fault: Fault,
     len: Option<usize>,
-    /// Whether the file is too short for that.
+    /// Whether the file is too short for the container.
     is_cut_short: bool,
 }
 
-/// Reads a container of which only the beginning is known, and returns its length, too.
+/// Reads a container from its known beginning, and returns its length, too.
 fn read_container(
     file: &Paged,
     ahead: &mut Ahead<'_>,
@@ -110,5 +110,5 @@ fn read_container(
     Ok((container, len))
 }
 
-/// Pages that are looked at with one request.
+/// Pages of one request.
 const PAGES_AT_ONCE: u64 = 256;

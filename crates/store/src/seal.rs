@@ -1,4 +1,4 @@
-//! Encryption at rest: files of pages, each sealed by itself, so that a chunk is still read at once.
+//! Encryption at rest: files of separately sealed pages, with random access.
 
 use std::fmt;
 use std::io;
@@ -6,11 +6,11 @@ use std::io;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 use ring::hmac;
 
-/// Encrypts what a store writes, with AES-256-GCM under keys that are derived for each file from a secret.
+/// Encrypts a store's writes with AES-256-GCM, under keys derived for each file from a secret.
 ///
-/// A file's key is the HMAC-SHA256 of its salt, 128 random bits that stand in its first page, under the HMAC-SHA256 of
-/// `oncewire chunk store: files` under the secret. The number of a page is its nonce, and no page of a file is ever
-/// written twice: what a crash left is cut, never continued.
+/// A file's key is the HMAC-SHA256 of its salt, 128 random bits in its first page, under the HMAC-SHA256 of `oncewire
+/// chunk store: files` under the secret. The number of a page is its nonce, and no page of a file is ever written
+/// twice: the remains of a crash are cut, never continued.
 pub struct Sealer {
     id: [u8; 16],
     files: hmac::Key,
@@ -29,7 +29,7 @@ impl Sealer {
         Self { id, files, salts: Box::new(salts) }
     }
 
-    /// Returns what tells files of this secret from those of another.
+    /// Returns the mark of this secret's files.
     pub(crate) fn id(&self) -> [u8; 16] {
         self.id
     }
@@ -63,7 +63,7 @@ impl FileSeal {
             .map_err(|_| io::ErrorKind::InvalidInput.into())
     }
 
-    /// Decrypts a page and the tag behind it in place; None if it is not what was written there.
+    /// Decrypts a page and the tag behind it in place; None if it was changed.
     pub(crate) fn open<'a>(&self, page: u64, bytes: &'a mut [u8]) -> Option<&'a mut [u8]> {
         self.0.open_in_place(nonce(page), Aad::empty(), bytes).ok()
     }
@@ -75,5 +75,5 @@ fn nonce(page: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// Bytes that a sealed page is longer than what is in it.
+/// The extra bytes of a sealed page.
 pub(crate) const TAG_LEN: usize = 16;

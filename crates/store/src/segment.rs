@@ -1,4 +1,4 @@
-//! Segments: files of containers, and what is kept in memory of each.
+//! Segments: files of containers, and their state in memory.
 //!
 //! A segment is filled from its front with groups of containers, each group padded with zeros to whole pages. When it is
 //! sealed, a [footer](crate::footer) is put behind the last group and the file cut behind the footer.
@@ -15,7 +15,7 @@ use crate::paged::Paged;
 use crate::ring::ROUNDS_TO_GIVE_UP;
 use crate::{Fault, is_of_the_process};
 
-/// A segment that has a file.
+/// A segment with a file.
 pub(crate) struct Segment {
     /// Counts segments; never used again within a store.
     pub(crate) number: u64,
@@ -25,21 +25,21 @@ pub(crate) struct Segment {
     pub(crate) extent: RwLock<Extent>,
     /// The id of the store.
     store: u64,
-    /// Reads that the disk refused since the last that it did.
+    /// Refused reads since the last successful one.
     errors: AtomicU32,
-    /// Rounds in which it was refused, since the last read that it was not.
+    /// Rounds with refusals, since the last successful read.
     rounds: AtomicU32,
     /// Why it could not be read when the store was opened, if so; nothing is known to be in it then.
     pub(crate) closed: Option<&'static str>,
-    /// What shows that it has lost something, if anything does.
+    /// The proof of its loss, if any.
     flaw: OnceLock<Flaw>,
-    /// Whether the disk hid a part of it when it was looked through: an index does not know what lies there.
+    /// Whether the disk hid a part of it during the scan: an index does not know the content there.
     is_incomplete: AtomicBool,
-    /// Bytes of its [summary](crate::summary), or of what is left of one; 0 if there is none.
+    /// Bytes of its [summary](crate::summary), or of the rest of one; 0 if there is none.
     summary_bytes: AtomicU64,
 }
 
-/// What is in a segment.
+/// The content of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// Number of its containers.
@@ -48,7 +48,7 @@ pub(crate) struct Extent {
     pub(crate) starts: Vec<u32>,
     /// Whether the file has a footer.
     pub(crate) has_footer: bool,
-    /// Where the last container ends.
+    /// The end of the last container.
     pub(crate) end: u32,
     /// When its first block came; meaningless without containers.
     pub(crate) oldest_s: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Extent {
     pub(crate) file_len: u64,
 }
 
-/// What a store has of one level.
+/// The content of one level in a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Level {
     /// Number of chunks.
@@ -93,22 +93,22 @@ impl Segment {
         }
     }
 
-    /// Makes one that cannot be read now, and is to stay on the disk as it is until its turn comes to go.
+    /// Makes an unreadable one, to stay on the disk as it is until its turn to go.
     pub(crate) fn closed(self, why: &'static str) -> Self {
         Self { closed: Some(why), ..self }
     }
 
-    /// Notes what shows that it has lost something; the first that does holds.
+    /// Notes the proof of its loss; the first one holds.
     pub(crate) fn note_flaw(&self, flaw: Flaw) {
         let _ = self.flaw.set(flaw);
     }
 
-    /// Returns what shows that it has lost something.
+    /// Returns the proof of its loss.
     pub(crate) fn flaw(&self) -> Option<Fault> {
         self.flaw.get().map(|flaw| flaw.of(self.file.name()))
     }
 
-    /// Compares its footer with the check, and notes if that does not hold.
+    /// Compares its footer with the check, and notes a mismatch.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -123,7 +123,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Notes that there may be more in it than was found.
+    /// Notes that the scan may have missed a part of it.
     pub(crate) fn found_in_part(&self) {
         self.is_incomplete.store(true, Ordering::Relaxed);
     }
@@ -147,13 +147,13 @@ impl Segment {
         self.extent.read().file_len + self.summary_bytes.load(Ordering::Relaxed)
     }
 
-    /// Says whether the disk is not asked for what is in it, since it refused too often.
+    /// Says whether the disk is not asked for its content, after too many refusals.
     pub(crate) fn is_aside(&self) -> bool {
         let errors = self.errors.load(Ordering::Relaxed);
         self.closed.is_some() || self.is_given_up() || errors >= ERRORS_TO_SET_ASIDE
     }
 
-    /// Says whether what is in it counts as lost.
+    /// Says whether its content counts as lost.
     pub(crate) fn is_given_up(&self) -> bool {
         self.rounds.load(Ordering::Relaxed) >= ROUNDS_TO_GIVE_UP
     }
@@ -164,8 +164,8 @@ impl Segment {
         self.errors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_left).is_ok()
     }
 
-    /// The same, once in a while; says whether it is given up from now on. If it was refused in this round, that is
-    /// `proof` or not.
+    /// The same, once in a while; says whether it is given up from now on. A refusal in this round counts as `proof`
+    /// or not.
     pub(crate) fn begin_round(&self, proof: bool) -> bool {
         if self.closed.is_some() || self.is_given_up() || !self.ask_again() {
             return false;
@@ -208,13 +208,13 @@ impl Segment {
         u64::from_str_radix(digits, 16).ok()
     }
 
-    /// What the checks of footers are seeded with.
+    /// The seed of footers' checks.
     pub(crate) fn footer_seed(store: u64, number: u64) -> u64 {
         store.wrapping_add(number)
     }
 
-    /// Returns where a container lies and how many bytes hold it at most, if it is there: those up to the next one
-    /// that is known. Asks the disk if the offsets are in the footer alone.
+    /// Returns the place of a container and an upper bound of its bytes, if it is there: the bytes up to the next
+    /// known one. Asks the disk if the offsets are in the footer alone.
     pub(crate) fn container(&self, index: usize) -> Result<Option<(u32, usize)>, Fault> {
         self.with_offsets(|extent| {
             let start = *extent.starts.get(index)?;
@@ -223,7 +223,7 @@ impl Segment {
         })
     }
 
-    /// Returns which container an offset lies in. Asks the disk if the offsets are in the footer alone.
+    /// Returns the container at an offset. Asks the disk if the offsets are in the footer alone.
     pub(crate) fn container_at(&self, at: u32) -> Result<Option<usize>, Fault> {
         self.with_offsets(|extent| extent.starts.partition_point(|start| *start <= at).checked_sub(1))
     }
@@ -254,8 +254,8 @@ impl Segment {
         }
     }
 
-    /// Takes the offsets of the containers back into memory, for who goes through all of them; says whether they were
-    /// shed. If the footer is damaged, the containers are looked for.
+    /// Takes the offsets of the containers back into memory, for a pass through all of them; says whether they were
+    /// shed. With a damaged footer, the containers are looked for.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -285,7 +285,7 @@ impl Segment {
 }
 
 impl Extent {
-    /// Adds a container that lies behind the others.
+    /// Adds a container behind the others.
     pub(crate) fn add(&mut self, start: u32, end: u32, time_s: u64, parts: &[crate::Part]) {
         if self.containers == 0 {
             self.oldest_s = time_s;
@@ -309,8 +309,8 @@ impl Extent {
         }
     }
 
-    /// Returns how many chunks it has of the two classes of small ones. Where that is not known, the chunks of a level
-    /// count as of the length that they have in the mean.
+    /// Returns its number of chunks of the two classes of small ones. While that is unknown, the chunks of a level
+    /// count by their mean length.
     pub(crate) fn small_chunks(&self) -> [u64; 2] {
         if let Some(small) = self.small {
             return small.map(u64::from);
@@ -332,7 +332,7 @@ impl Extent {
         self.starts.is_empty() && self.containers > 0
     }
 
-    /// Forgets what lies at an offset or behind it.
+    /// Forgets everything from an offset on.
     pub(crate) fn cut(&mut self, at: u32) {
         self.starts.retain(|start| *start < at);
         self.containers = self.starts.len() as u32;
@@ -340,8 +340,8 @@ impl Extent {
     }
 }
 
-/// Reads that the disk refuses in a row before a segment is set aside.
+/// Refused reads in a row before a segment is set aside.
 pub(crate) const ERRORS_TO_SET_ASIDE: u32 = 4;
 
-/// Levels that are told apart; higher ones count as the last.
+/// Distinct levels; higher ones count as the last.
 pub(crate) const LEVELS: usize = 16;

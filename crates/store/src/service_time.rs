@@ -2,35 +2,35 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The time that a read takes in nanoseconds, smoothed over some sixteen reads; zero before the first.
+/// The duration of a read in nanoseconds, smoothed over some sixteen reads; zero before the first.
 ///
-/// Whoever plans by it does not read while it is long, so that it must not stay long for want of reads: it halves with
-/// each [`HALF_LIFE_NS`] without one. And a disk that stood still says little of the next read, so that no read counts
-/// for more than [`MOST_NS`].
+/// A planner does not read while it is long, so it must not stay long for want of reads: it halves with each
+/// [`HALF_LIFE_NS`] without one. And a stalled disk says little of the next read, so no read counts for more than
+/// [`MOST_NS`].
 ///
-/// On a busy machine a read from memory may take long, too, since its thread waits for a processor. That says nothing of the
-/// disk. So where few of the last reads took [`LONG_NS`], the time told is that of the others.
+/// On a busy machine a read from memory may take long, too, since its thread waits for a processor. It says nothing
+/// of the disk. So if few of the last reads took [`LONG_NS`], the time is that of the others.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceTime {
     smoothed: AtomicU64,
-    /// The same of those alone that took less than [`LONG_NS`]; zero before the first.
+    /// The same for reads below [`LONG_NS`] alone; zero before the first.
     short: AtomicU64,
     /// How many of the last reads took longer, of [`ALL`].
     long: AtomicU64,
-    /// Whether those are so many that they count.
+    /// Whether there are enough of those to count.
     is_slow: AtomicBool,
     /// When the last read was finished.
     last: AtomicU64,
 }
 
 impl ServiceTime {
-    /// Counts a read that was finished at `now`; one by one, or one of two counts.
+    /// Counts a read finished at `now`; one by one, or one of two counts.
     pub(crate) fn took(&self, time: u64, now: u64) {
         let time = time.min(MOST_NS);
         let (halvings, is_long) = (self.halvings(now), time >= LONG_NS);
         let smoothed = |old: u64| match old {
             0 => time,
-            // What is told was forgotten in part: the new read says more.
+            // The value was forgotten in part: the new read says more.
             old if halvings > 0 => (old >> halvings).max(time),
             old => old - old / 16 + time / 16,
         };
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_that_of_the_first_read_and_then_smoothed() {
+    fn time_starts_at_the_first_read_and_is_smoothed() {
         let (time, mut now) = (ServiceTime::default(), 0);
         assert_eq!(time.at(now), 0);
         reads(&time, &mut now, 1, 16);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_long_reads_of_a_fast_disk_do_not_make_it_slow() {
+    fn few_long_reads_do_not_make_a_disk_slow() {
         let (time, mut now) = (ServiceTime::default(), 0);
         let mut read = |us: u64| {
             now += us * 1000;
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_stood_still_is_not_shunned_for_ever() {
+    fn disk_after_a_stall_is_not_shunned_for_ever() {
         let (time, mut now) = (ServiceTime::default(), 0);
         reads(&time, &mut now, 100, 8);
         // All sixteen readers waited for it.
         now += 60 * S;
         (0..16).for_each(|_| time.took(60 * S, now));
         assert!(time.at(now) <= S);
-        // Nobody reads by that, and in time somebody does.
+        // Nobody reads at this time, and at a later one somebody does.
         assert!(time.at(now + 70 * S) < 8 * MS);
         now += 70 * S;
         reads(&time, &mut now, 1, 8);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_slow_disk_comes_back_with_the_first_read() {
+    fn time_of_a_slow_disk_returns_with_its_first_read() {
         let (time, mut now) = (ServiceTime::default(), 0);
         reads(&time, &mut now, 100, 200);
         now += 3600 * S;

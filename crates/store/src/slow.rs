@@ -1,4 +1,4 @@
-//! A model of a disk that seeks and has a rate, in front of another backend.
+//! A disk model with seeks and a rate, in front of another backend.
 
 use std::io;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::Backend;
 
 /// Makes each read and write of another backend take as long as on a disk with one arm.
 ///
-/// One request is served at a time. It takes `seek`, unless it begins where the last one of the same file ended, and
-/// the time of its bytes at the rate. Everything else takes no time.
+/// One request is served at a time. It takes `seek`, unless it continues the last one in the same file, and the time
+/// of its bytes at the rate. Everything else takes no time.
 pub struct Slow {
     inner: Arc<dyn Backend>,
     seek: Duration,
@@ -33,7 +33,7 @@ impl Slow {
         Self { inner, seek, bytes_per_s, arm: Mutex::default() }
     }
 
-    /// Returns how long a request takes that continues the last one, or does not.
+    /// Returns the duration of a request, with or without a seek.
     fn service_time(&self, continues: bool, bytes: usize) -> Duration {
         let seek = if continues { Duration::ZERO } else { self.seek };
         seek + Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64)

@@ -1,4 +1,4 @@
-//! Indexing small chunks after a start without a clean end, from summaries or containers.
+//! Rebuilding the index of small chunks, from summaries or containers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,20 +13,19 @@ use crate::segment::{Coarse, Extent, Segment};
 use crate::summary::{self, Lists, Summary};
 use crate::{Fault, Progress, Store};
 
-/// Where in the ring the first segments are that matter to the index of small chunks.
+/// The first relevant segments of the ring for the index of small chunks.
 struct Reach {
-    /// The first of which containers are read if there is no summary: behind it there are as many chunks as the tables
-    /// have slots.
+    /// The first whose containers are read for lack of a summary: from here on there are as many chunks as slots.
     read: usize,
-    /// The first of which the table of fine chunks has room for those behind it.
+    /// The first with room in the fine table for all later chunks.
     fine: usize,
-    /// The first that matters to any table.
+    /// The first relevant to any table.
     any: usize,
 }
 
 impl Store {
-    /// Indexes the small chunks of the youngest segments, as many as fit, the oldest of them first. `summaries` are the
-    /// lengths of those that were found.
+    /// Indexes the small chunks of the youngest segments, as many as fit, the oldest of them first. `summaries` are
+    /// the lengths of the existing ones.
     pub(crate) fn rebuild_small(
         &self,
         summaries: &BTreeMap<u64, u64>,
@@ -82,8 +81,7 @@ impl Store {
                 Ok(None) => {}
                 Err(Fault::NotTried { .. }) => break,
                 Err(fault) => {
-                    // One bad place costs the small chunks of a container, which is less than such a start each
-                    // time.
+                    // One bad place costs the small chunks of a container, less than such a start each time.
                     if !fault.wants_again() {
                         segment.found_in_part();
                     }
@@ -99,7 +97,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a container from what was read ahead, if it is there and sound.
+    /// Takes a container from the read-ahead, if it is there and sound.
     fn container_ahead(&self, segment: &Segment, ahead: &mut Ahead<'_>, index: usize) -> Option<Container> {
         let (at, len) = segment.container(index).ok()??;
         let bytes = ahead.get(u64::from(at), len)?;
@@ -108,8 +106,8 @@ impl Store {
         Container::decode(bytes.get(..own)?.to_vec(), place)
     }
 
-    /// Writes the summary of a segment to which nothing is added any more, if `lists` has all of its containers; of one
-    /// without a footer, `coarse` are its large chunks.
+    /// Writes the summary of a closed segment, if `lists` has all of its containers; of one without a footer,
+    /// `coarse` are its large chunks.
     ///
     /// It is not synced, and an error is none: without a sound one, the next start reads the segment. Returns the number
     /// of the segment and the length of the summary's file.
@@ -128,7 +126,7 @@ impl Store {
         let summary = lists.summary(&extent, coarse, self.index.small_layout(), seed);
         let written = self.write_summary(segment.number, summary);
         if written.is_err() {
-            // What stays nevertheless is removed with its segment's, or by the next start.
+            // A remaining file is removed with its segment's, or by the next start.
             let _ = self.backend.remove(&summary::file_name(segment.number));
         }
         segment.note_summary(*written.as_ref().unwrap_or(&0));
@@ -147,8 +145,7 @@ impl Store {
         Ok(len)
     }
 
-    /// Removes the summaries of segments that have footers and are so old that the index of small chunks has no room for
-    /// them.
+    /// Removes the summaries of segments with footers and too old for the index of small chunks.
     pub(crate) fn shed_summaries(&self) {
         let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         let reach = self.reach(&ring);
@@ -158,13 +155,13 @@ impl Store {
             return;
         }
         let names: Vec<String> = old.iter().map(|segment| summary::file_name(segment.number)).collect();
-        // What stays is removed with its segment, or by the next start.
+        // A remaining file is removed with its segment, or by the next start.
         let _ = self.backend.remove_all(&names);
         old.iter().for_each(|segment| segment.note_summary(0));
     }
 
-    /// Notes which segments have summaries, and removes those of others, as a crash leaves them between the removal of a
-    /// segment and that of its summary.
+    /// Notes the segments with summaries, and removes the summaries of missing ones, the remains of a crash between
+    /// both removals.
     pub(crate) fn take_summaries(&self, summaries: &BTreeMap<u64, u64>) {
         let mut of_none = Vec::new();
         for (number, len) in summaries {
@@ -179,7 +176,7 @@ impl Store {
     }
 
     fn reach(&self, ring: &[Arc<Segment>]) -> Reach {
-        // Lines fill unevenly: what is a quarter older still finds a place here and there.
+        // Lines fill unevenly: chunks a quarter older still find a place here and there.
         let of_table = |class| self.index.small(class).slots() / 4 * 5;
         let slots = self.index.medium.slots() + self.index.fine.slots();
         let levels = |extent: &Extent| extent.levels.iter().map(|level| u64::from(level.chunks)).sum();
@@ -189,7 +186,7 @@ impl Store {
     }
 }
 
-/// Returns the first segment with chunks that count, from which on there are hardly more of them than fit.
+/// Returns the first segment from which on hardly more relevant chunks exist than fit.
 fn first_within(ring: &[Arc<Segment>], mut room: u64, count: impl Fn(&Extent) -> u64) -> usize {
     let mut first = ring.len();
     for (i, segment) in ring.iter().enumerate().rev() {

@@ -1,13 +1,13 @@
-//! The index on disk, so that a start after a clean end reads neither footers nor containers.
+//! The saved index: a start after a clean end reads only this.
 //!
 //! The file `index` is written when a store is closed and removed, durably, when it is opened again, before anything
-//! else is written; so there is one only if nothing was written since. It lists the segments with their lengths, which
-//! the files must match, then the slots of the tables. Numbers are little-endian. Behind the first page:
+//! else is written; so it exists only if nothing was written since. It lists the segments with their lengths, to be
+//! compared with the files, then the slots of the tables. Numbers are little-endian. Behind the first page:
 //!
 //! | bytes | what |
 //! |---:|---|
 //! | 8 each | next number of a segment, of a container; number of segments; bytes of the three tables; how many bits of a slot are the place in each, a byte each |
-//! | 56 + 12 × 16 + 4 × offsets | for each segment: number, first container, bytes of the file, time of the oldest and the newest container (8 each); end of the last container, number of containers, 1 if there is a footer, number of the offsets that are in memory (4 each), levels as in a footer, those offsets |
+//! | 56 + 12 × 16 + 4 × offsets | for each segment: number, first container, bytes of the file, time of the oldest and the newest container (8 each); end of the last container, number of containers, 1 if there is a footer, number of the offsets in memory (4 each), levels as in a footer, those offsets |
 //! | | the slots of the tables, large chunks first |
 //! | 8 | XXH3-64 of the bytes before |
 
@@ -27,11 +27,11 @@ use crate::writer::{Writer, is_full};
 use crate::{Backend, Options, Store};
 
 impl Store {
-    /// Writes the index; the segments must all be sealed. None is written while there are segments of which it says
-    /// nothing, or not all, since the disk refused when they were looked through: the next start is to look into them.
+    /// Writes the index; the segments must all be sealed. None is written while it lacks segments or parts of them,
+    /// refused by the disk during the scan: the next start is to look into them.
     ///
-    /// With a full disk the oldest segments give way, if the index takes no more than an eighth of what they all do; a
-    /// larger one costs less to rebuild than what would have to go for it.
+    /// With a full disk the oldest segments give way, if the index takes no more than an eighth of theirs; rebuilding
+    /// a larger one costs less than the content to be evicted for it.
     ///
     /// # Errors
     /// If the disk refuses; nothing of it is left there then.
@@ -76,7 +76,7 @@ impl Store {
         self.is_as_found.load(Ordering::Relaxed)
     }
 
-    /// Removes what was saved of the index if it was left until something changes.
+    /// Removes the saved index, if it was kept up to the first change.
     pub(crate) fn leave_as_found(&self) -> io::Result<()> {
         match self.is_as_found.swap(false, Ordering::Relaxed) {
             true => remove(&self.backend),
@@ -86,7 +86,7 @@ impl Store {
 
     /// Takes up the index if the snapshot matches the segments.
     ///
-    /// Returns the first container of each, and what is in it. With none the tables may hold anything.
+    /// Returns the first container of each, and its content. With none the tables may hold anything.
     pub(crate) fn load_index(
         &self,
         file_len: u64,
@@ -116,8 +116,7 @@ impl Store {
         Some(described)
     }
 
-    /// Returns what the snapshot says of the segments by their numbers, whether they are so or not; none if it is not
-    /// sound.
+    /// Returns the snapshot's descriptions of the segments by their numbers, true or not; none if it is not sound.
     pub(crate) fn saved_segments(&self, file_len: u64) -> Option<Vec<(u64, Said)>> {
         let (file, header) = Paged::open(&self.backend, self.sealer.as_deref(), NAME.to_owned()).ok()?;
         (header.kind == Kind::Snapshot && header.store == self.id).then_some(())?;
@@ -140,8 +139,8 @@ impl Store {
     }
 }
 
-/// Returns how the tables in a snapshot of a store are laid out; none if there is no sound beginning of one. What is
-/// behind it may still not be what it should.
+/// Returns the layout of the tables in a store's snapshot; none without a sound beginning of one. The rest may still
+/// be unsound.
 pub(crate) fn layout_of(backend: &Arc<dyn Backend>, options: &Options, store: u64) -> Option<Layout> {
     let (_, file_len) = backend.list().ok()?.into_iter().find(|(name, _)| name == NAME)?;
     let (file, header) = Paged::open(backend, options.sealer.as_deref(), NAME.to_owned()).ok()?;
@@ -149,7 +148,7 @@ pub(crate) fn layout_of(backend: &Arc<dyn Backend>, options: &Options, store: u6
     let mut input = In::new(file, file_len);
     let _counts = [input.number()?, input.number()?, input.number()?];
     let layout = [input.number()?, input.number()?, input.number()?, input.number()?];
-    // It has these tables in it, so damage cannot ask for more memory than that.
+    // It has these tables in it, so damage cannot ask for more memory than they take.
     layout
         .iter()
         .take(3)
@@ -158,7 +157,7 @@ pub(crate) fn layout_of(backend: &Arc<dyn Backend>, options: &Options, store: u6
     Some(layout)
 }
 
-/// Removes the snapshot, which holds no longer, and one that was never finished.
+/// Removes the invalid snapshot, and an unfinished one.
 pub(crate) fn remove(backend: &Arc<dyn Backend>) -> io::Result<()> {
     backend.remove(NAME)?;
     backend.remove(NEW)
@@ -226,9 +225,9 @@ impl Out {
 /// Reads a stream.
 struct In {
     file: Paged,
-    /// Bytes that the file addresses.
+    /// Bytes addressed by the file.
     room: u64,
-    /// Where the buffer ends.
+    /// The end of the buffer.
     at: u64,
     buffer: Vec<u8>,
     taken: usize,
@@ -264,7 +263,7 @@ impl In {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    /// Reads what is said of a segment: its number, its first container, and what is in it.
+    /// Reads the description of a segment: its number, its first container, and its content.
     fn segment(&mut self) -> Option<(u64, u64, Extent)> {
         let (number, first, file_len) = (self.number()?, self.number()?, self.number()?);
         let (oldest_s, newest_s) = (self.number()?, self.number()?);
@@ -275,7 +274,7 @@ impl In {
         for level in &mut extent.levels {
             *level = Level { chunks: self.small()?, bytes: self.number()? };
         }
-        // A container has at least 33 bytes, so a number that was changed cannot ask for much memory.
+        // A container has at least 33 bytes, so a changed number cannot ask for much memory.
         (u64::from(kept) <= file_len / 33).then_some(())?;
         let starts = self.take(4 * kept as usize)?;
         extent.starts = starts.chunks_exact(4).filter_map(|at| crate::bytes::u32_at(at, 0)).collect();
@@ -297,11 +296,11 @@ impl In {
 
 pub(crate) const NAME: &str = "index";
 
-/// What the snapshot is called while it is written.
+/// The snapshot's name during writing.
 pub(crate) const NEW: &str = "index.new";
 
-/// What part of the store an index may cost where the disk is full.
+/// The share of the store an index may cost on a full disk.
 const INDEX_SHARE: u64 = 8;
 
-/// Bytes that are written or read at once.
+/// Bytes of one read or write.
 const PIECE: usize = 1 << 20;

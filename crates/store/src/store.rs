@@ -1,4 +1,4 @@
-//! The store: what it consists of, and what it tells of itself.
+//! The store: its parts, and its state.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,40 +19,39 @@ use crate::{Backend, Counts, IndexMemory, Sealer};
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of disk that its segments may take; at least two segments. Less than last time lets the oldest go.
+    /// The most bytes of disk for its segments; at least two segments. Less than last time evicts the oldest.
     pub capacity: u64,
-    /// Bytes of a segment, from [`MIN_SEGMENT_BYTES`] to 4 GiB, a multiple of 4096. A store that is there keeps the size
-    /// that it was made with.
+    /// Bytes of a segment, from [`MIN_SEGMENT_BYTES`] to 4 GiB, a multiple of 4096. An existing store keeps its
+    /// original size.
     pub segment_bytes: u64,
     /// Memory for the index.
     pub index: IndexMemory,
-    /// The id that a new store gets: random, since ends tell stores apart by it.
+    /// The id of a new store: random, since ends tell stores apart by it.
     pub id: u64,
-    /// Encrypts what is written; files of another key, or of none, are not taken up.
+    /// Encrypts the files; files of another key, or of none, are not taken up.
     pub sealer: Option<Arc<Sealer>>,
-    /// Opened to be looked at or rewritten as it is, and not to be gone on with: nothing goes although `capacity` is
-    /// exceeded, and the index is laid out as it was saved, if it was; `capacity` and `index` say how it is where it was
-    /// not. As long as nothing is written, what was saved of the index stays, and nothing is saved anew.
+    /// Opened for a look or for rewriting as it is, without going on: nothing goes although `capacity` is exceeded,
+    /// and the index is laid out as it was saved, if it was; else `capacity` and `index` give the layout. As long as
+    /// nothing is written, the saved index stays, and nothing is saved anew.
     pub at_rest: bool,
 }
 
 /// How far a store reaches back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Horizon {
-    /// The earliest time of a block that is still there, on the owner's clock; none if there is no block. What came
-    /// earlier is gone.
+    /// The earliest time of a present block, on the owner's clock; none if there is no block. Earlier content is
+    /// gone.
     pub oldest_s: Option<u64>,
-    /// The latest time of one. An owner whose clock goes on from here never gives a block an earlier time than those
-    /// before it.
+    /// The latest time of one. With a clock continued from here, no block gets an earlier time than those before it.
     pub newest_s: Option<u64>,
-    /// Segments that went since the store was opened; while it stays the same, nothing has gone.
+    /// Segments evicted since the opening; while it stays the same, nothing has gone.
     pub evicted_segments: u64,
 }
 
-/// A store that is open; shared by any number of threads.
+/// An open store; shared by any number of threads.
 ///
-/// Dropping it is what a killed process does. [`Store::close`] writes what is in memory and the index, so that the
-/// next start is quick.
+/// Dropping it has the effect of a kill. [`Store::close`] writes the content of memory and the index, so the next
+/// start is quick.
 pub struct Store {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) sealer: Option<Arc<Sealer>>,
@@ -60,34 +59,33 @@ pub struct Store {
     pub(crate) capacity: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) group_bytes: usize,
-    /// Bits of an address that are the offset in its segment.
+    /// Bits of an address for the offset in its segment.
     pub(crate) span_bits: u32,
     pub(crate) index: Index,
     pub(crate) ring: RwLock<VecDeque<Arc<Segment>>>,
     pub(crate) tail: RwLock<Tail>,
     pub(crate) writer: Mutex<Writer>,
-    /// Containers that were read last, since who asks for a chunk asks for its neighbours, too.
+    /// Recently read containers, since requests for a chunk are followed by those for its neighbours.
     pub(crate) recent: Mutex<VecDeque<(u64, Arc<Container>)>>,
-    /// Where the disk refused to read.
+    /// Places refused by the disk.
     pub(crate) refused: Refused,
     /// Whether the disk read anything since segments were tried again last.
     pub(crate) delivered: AtomicBool,
     /// Whether any segment was ever given up.
     pub(crate) gave_up: AtomicBool,
-    /// The names of what was called as a segment is when the store was opened and can be none, each with the reason.
+    /// Other things with the name of a segment at the opening, each with the reason.
     pub(crate) others: BTreeMap<String, &'static str>,
-    /// Files whose numbers are [far beyond](crate::stray) the ring.
+    /// Files with numbers [far beyond](crate::stray) the ring.
     pub(crate) strays: Vec<Arc<Segment>>,
-    /// Segments that the saved index speaks of, and that were gone when the store was opened, by who only looks.
+    /// Segments of the saved index missing at the opening, in a store at rest.
     pub(crate) missing: Vec<(String, Flaw)>,
-    /// Whether what was saved of the index is still to be removed before anything changes: it was left by who opened the
-    /// store at rest.
+    /// Whether the saved index is still to be removed before any change: an opening at rest left it.
     pub(crate) is_as_found: AtomicBool,
     pub(crate) counters: Counters,
 }
 
 impl Store {
-    /// Makes one without anything in it; the index is laid out as `saved`, if that makes sense.
+    /// Makes one without anything in it; the index is laid out as `saved`, if possible.
     pub(crate) fn empty(
         backend: Arc<dyn Backend>,
         options: &Options,
@@ -121,7 +119,7 @@ impl Store {
         }
     }
 
-    /// Returns what tells this store from any other.
+    /// Returns the store's id.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -133,7 +131,7 @@ impl Store {
 
     /// Says whether a chunk may be there, without I/O, locks or allocation.
     ///
-    /// It says yes to nearly everything that a read would find, and to less than 1 in 200 chunks that are not there.
+    /// It says yes to nearly all readable chunks, and to less than 1 in 200 absent ones.
     pub fn peek(&self, tag: u64, len: u32) -> bool {
         self.index.has(tag, Class::of(len))
     }
@@ -154,7 +152,7 @@ impl Store {
         Horizon { oldest_s, newest_s, evicted_segments: self.counters.now().evicted_segments }
     }
 
-    /// Returns what it has done since it was opened.
+    /// Returns the counts since the opening.
     pub fn counts(&self) -> Counts {
         self.counters.now()
     }
@@ -171,5 +169,5 @@ pub const MIN_SEGMENT_BYTES: u64 = (2 * MAX_CONTAINER + (12 + 8) * MAX_PARTS).ne
 /// More than any disk has.
 const ALL: u64 = 1 << 60;
 
-/// Bytes that are written at once.
+/// Bytes of one write.
 const GROUP_BYTES: u64 = 1 << 20;

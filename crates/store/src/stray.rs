@@ -1,8 +1,8 @@
-//! What has the name of a segment and no place in the ring.
+//! Strays: files with a segment's name and no place in the ring.
 //!
-//! The ring is in the order of numbers, and new segments go behind the last. A file that nothing was read from says only
-//! by its name where that is, and anybody can give a file a name: one whose number is far beyond what the store has come
-//! to is passed over, or all that is there would have to go before it.
+//! The ring is in the order of numbers, and new segments go behind the last. An unread file gives its number only by
+//! its name, and anybody can give a file a name: a number far beyond the store's is passed over, or all existing
+//! segments would have to go before it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,14 +12,13 @@ use crate::recover::Opened;
 use crate::segment::Segment;
 use crate::{Fault, Faults, Store};
 
-/// Says whether a number is one that the store may have come to that would go on with `next`, as far as what it has read
-/// says.
+/// Says whether the store may have reached a number, if it would go on with `next` by all readable segments.
 pub(crate) fn is_near(number: u64, next: u64) -> bool {
     number < next + NEAR
 }
 
 impl Store {
-    /// Takes those out of the ring that are beyond its next number.
+    /// Takes those beyond the ring's next number out of it.
     pub(crate) fn pass_over(&mut self, ring: &mut VecDeque<Arc<Segment>>, next: u64, opened: &mut Opened) {
         let kept = ring.partition_point(|segment| segment.number < next);
         self.strays = ring.split_off(kept).into();
@@ -28,26 +27,25 @@ impl Store {
         }
     }
 
-    /// Says whether this is the name of a file that was passed over when the store was opened.
+    /// Says whether this is the name of a file passed over at the opening.
     pub(crate) fn is_passed_over(&self, name: &str) -> bool {
         self.others.contains_key(name) || self.strays.iter().any(|stray| stray.file.name() == name)
     }
 
-    /// Returns what has the name of a segment and stays as it is, whatever is done with the store.
+    /// Returns the other things with the name of a segment; they stay as they are under any operation.
     pub(crate) fn passed_over(&self) -> Faults {
         let others = self.others.iter().map(|(file, why)| (file.as_str(), *why));
         let strays = self.strays.iter().filter_map(|stray| Some((stray.file.name(), stray.closed?)));
         Faults::of(others.chain(strays).map(|(file, why)| Fault::NotTried { file: file.to_owned(), why }))
     }
 
-    /// Returns the segments that were gone when the store was opened, and those in which nothing can be read and that are
-    /// not in the ring.
+    /// Returns the segments missing at the opening, and the unreadable ones outside the ring.
     pub(crate) fn gone(&self) -> Faults {
         let missing = self.missing.iter().map(|(file, flaw)| flaw.of(file));
         Faults::of(missing.chain(self.strays.iter().filter_map(|stray| stray.flaw())))
     }
 
-    /// Removes those in which nobody can ever read anything, as the next start would.
+    /// Removes those unreadable for ever, as the next start would.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -59,9 +57,8 @@ impl Store {
     }
 }
 
-/// Why a file is passed over that may still be the store's.
+/// Why a file perhaps of the store is passed over.
 const FAR: &str = "its number is far beyond those of the segments that were read";
 
-/// So many numbers may be left out in front of a file that nothing was read from: some that were read by nobody for a
-/// while, or removed.
+/// So many numbers may be missing before an unread file: those of segments unread for a while, or removed.
 const NEAR: u64 = 1024;

@@ -1,4 +1,4 @@
-//! Summaries: what is in a segment, in a file beside it, so that a start after a kill or power cut reads no containers.
+//! Summaries of segments, for starts after a kill without reading containers.
 //!
 //! The summary of segment `0000000000000001.seg` is `0000000000000001.summary`. It is written when the segment is sealed,
 //! or was found without a footer by a start, and it is a copy: without it, or if anything of it is not as it should be,
@@ -8,16 +8,16 @@
 //! |---:|---|
 //! | 8 | bytes of the segment's file |
 //! | 4 | number of its containers |
-//! | 4 | bytes of what a footer would say, 0 if the segment has one |
+//! | 4 | bytes of a footer's content, 0 if the segment has one |
 //! | 4, 4 | bytes of the lists of medium chunks, and of fine ones |
 //! | 8 each | bytes of the tables of both, and how many bits of a slot are the place in each, a byte each |
-//! | | what a footer would say |
+//! | | a footer's content |
 //! | | for each container, its chunks from 512 bytes to 4 KiB: their number (2 bytes), and their [keys](crate::bits) |
 //! | 8 | XXH3-64 of the bytes before, seeded with the id of the store plus the segment's number |
 //! | | for each container, its chunks of less than 512 bytes, likewise |
 //! | 8 | XXH3-64 of these lists, seeded likewise |
 //!
-//! A *key* is what the table knows of a chunk: its line and its print. So it takes a little more than the 3 bytes that
+//! A *key* is a table's information on a chunk: its line and its print. So it takes a little more than the 3 bytes to
 //! tell it from others of its container, and it means nothing to tables of another size.
 
 use std::ops::Range;
@@ -41,14 +41,14 @@ pub(crate) struct Lists {
     fine: Vec<u8>,
 }
 
-/// A summary that was found.
+/// An existing summary.
 pub(crate) struct Summary {
     file: Paged,
-    /// What was read with its first page: its first part, head, footer and medium chunks, at least.
+    /// The bytes read with its first page: its first part, head, footer and medium chunks, at least.
     front: Vec<u8>,
     footer: Range<usize>,
     medium: Range<usize>,
-    /// Where the fine chunks are in the file.
+    /// The range of the fine chunks in the file.
     fine: Range<usize>,
     file_len: u64,
     pub(crate) containers: u32,
@@ -71,8 +71,8 @@ impl Lists {
         }
     }
 
-    /// Returns the most bytes of the file that [`summary`](Self::summary) makes, with `more` chunks in one more container
-    /// and without what a footer would say.
+    /// Returns an upper bound of the bytes of [`summary`](Self::summary)'s file, with `more` chunks in one more
+    /// container and without a footer's content.
     pub(crate) fn most_bytes(&self, index: &Index, more: usize) -> u64 {
         let lists =
             [Class::Medium, Class::Fine].map(|class| bits::most_bytes(more, index.small(class).keys()));
@@ -80,7 +80,7 @@ impl Lists {
         file_len(HEAD + self.medium.len() + self.fine.len() + more + 16)
     }
 
-    /// Lets the index forget what is in the containers from one on; `first` is the number of the first of all.
+    /// Lets the index forget the content of the containers from one on; `first` is the number of the first of all.
     pub(crate) fn forget(&self, index: &Index, first: u64, from: u32) {
         for (class, lists) in [(Class::Medium, &self.medium), (Class::Fine, &self.fine)] {
             let _ =
@@ -92,7 +92,8 @@ impl Lists {
         }
     }
 
-    /// Makes a summary, without what fills up its last page; of a segment without a footer it says what that would.
+    /// Makes a summary, without the padding of its last page; of a segment without a footer it has the footer's
+    /// content.
     pub(crate) fn summary(
         &self,
         extent: &Extent,
@@ -119,8 +120,8 @@ impl Lists {
 }
 
 impl Summary {
-    /// Reads the first part of a segment's summary, and the fine chunks with it if they are asked for; none if there is no
-    /// sound one. `len` is that of its file.
+    /// Reads the first part of a segment's summary, and the fine chunks with it on request; none if there is no sound
+    /// one. `len` is that of its file.
     pub(crate) fn read(
         backend: &Arc<dyn Backend>,
         sealer: Option<&Sealer>,
@@ -149,7 +150,7 @@ impl Summary {
         Some(Self { file, front, footer, medium, fine, file_len, containers, layout, seed })
     }
 
-    /// Returns what a footer would say; none if the segment has one, or its file is not as it was.
+    /// Returns a footer's content; none if the segment has one, or its file has changed.
     pub(crate) fn footer(&self, file_len: u64) -> Option<(Extent, Vec<Coarse>)> {
         let footer = self.front.get(self.footer.clone()).filter(|footer| !footer.is_empty())?;
         let (extent, coarse) = Extent::decode(footer, file_len).filter(|_| self.file_len == file_len)?;
@@ -224,18 +225,18 @@ pub(crate) fn file_name(number: u64) -> String {
     format!("{number:016x}.summary")
 }
 
-/// Returns of which segment a file is the summary, by its name.
+/// Returns the number of a summary's segment, by the file's name.
 pub(crate) fn number_of(file_name: &str) -> Option<u64> {
     let digits = file_name.strip_suffix(".summary").filter(|digits| digits.len() == 16)?;
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Bytes before what a footer would say.
+/// Bytes before the footer's content.
 const HEAD: usize = 48;
 
-/// Bytes that are read at once of the first part: all of it for 64 MiB of blocks in four levels.
+/// Bytes of one read of the first part: all of it for 64 MiB of blocks in four levels.
 const FRONT: usize = 256 << 10;
 
-/// Bytes that are read at once where fine chunks are asked for: the whole summary of 512 MiB of blocks in four levels. A
-/// longer one, or what is none, costs a read more and no more memory than that.
+/// Bytes of one read with fine chunks: the whole summary of 512 MiB of blocks in four levels. A longer one, or a file
+/// of another kind, costs a read more and no more memory.
 const WHOLE: usize = 16 << 20;

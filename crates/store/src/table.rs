@@ -1,13 +1,13 @@
-//! A table from tags to places: buckets of one cache line, nothing is ever deleted, the oldest gives way.
+//! A table from tags to places: cache-line buckets without deletions.
 //!
-//! A slot holds a print, the low bits of the tag, and the low bits of a place. Which places count is a window that the
-//! owner moves: a slot whose place has left it is free, so eviction costs the table nothing. Readers take no lock: each
-//! slot is one atomic word, and what they find is a claim that the content has to confirm.
+//! A slot holds a print, the low bits of the tag, and the low bits of a place. The valid places are a window, moved
+//! by the owner: a slot with a place outside it is free, so eviction costs the table nothing. Readers take no lock:
+//! each slot is one atomic word, and a find is a claim, to be confirmed by the content.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The width of a slot, and what follows from it.
+/// The width of a slot, and the consequences.
 pub(crate) trait Word: Sized + Send + Sync {
     /// A cache line of slots.
     type Line: Default + AsRef<[Self]> + Send + Sync;
@@ -84,14 +84,14 @@ impl Word for AtomicU32 {
     }
 }
 
-/// Places that count: from the oldest up to, and without, the head.
+/// Valid places: from the oldest up to, and without, the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) oldest: u64,
     pub(crate) head: u64,
 }
 
-/// What became of an entry.
+/// The outcome of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     /// A free slot took it.
@@ -131,7 +131,7 @@ impl<W: Word> Table<W> {
         Self { lines: (0..lines).map(|_| W::Line::default()).collect(), place_bits }
     }
 
-    /// Says how slots are divided, which what is saved depends on.
+    /// Returns the division of slots; saved tables depend on it.
     pub(crate) fn place_bits(&self) -> u32 {
         self.place_bits
     }
@@ -141,12 +141,12 @@ impl<W: Word> Table<W> {
         (self.lines.len() * Self::slots_a_line()) as u64
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns its bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
         (self.lines.len() * LINE) as u64
     }
 
-    /// Visits the places that may be this tag's, until it is told to stop.
+    /// Visits the candidate places of this tag, until it is told to stop.
     pub(crate) fn probe<B>(
         &self,
         tag: u64,
@@ -171,19 +171,19 @@ impl<W: Word> Table<W> {
         self.probe(tag, window, |_| ControlFlow::Break(())).is_break()
     }
 
-    /// Looks at the lines of a tag, so that they are in the cache when it is put.
+    /// Prefetches the lines of a tag for a put.
     pub(crate) fn touch(&self, tag: u64) -> u64 {
         let slots = self.choices(tag).filter_map(|line| line.as_ref().first());
         slots.fold(0, |all, slot| all ^ slot.load())
     }
 
-    /// Points a tag to a place; one that is outside of the window, or that a slot cannot tell from a younger one, gives way
+    /// Points a tag to a place; one outside the window, or indistinguishable from a younger one in a slot, gives way
     /// at once.
     pub(crate) fn put(&self, tag: u64, place: u64, window: Window) -> Put {
         self.put_into(self.choices(tag), self.print_of(tag), place, window)
     }
 
-    /// Points what has a print to a place, in one of these lines.
+    /// Points a print to a place, in one of these lines.
     fn put_into<'a>(
         &'a self,
         lines: impl Iterator<Item = &'a W::Line>,
@@ -198,7 +198,7 @@ impl<W: Word> Table<W> {
             return Put::Displaced;
         }
         let new = self.word(print, place);
-        // The line with the most free slots takes it, which fills lines evenly; if none is free, the oldest gives way.
+        // The line with the most free slots takes it, for an even fill; if none is free, the oldest gives way.
         let mut best: Option<(&W, u64, u32)> = None;
         for line in lines {
             let (mut victim, mut free): (Option<(&W, u64)>, u32) = (None, 0);
@@ -230,7 +230,7 @@ impl<W: Word> Table<W> {
         if free > 0 { Put::New } else { Put::Displaced }
     }
 
-    /// Frees the slots that point a tag to a place.
+    /// Frees the slots of a tag and place.
     pub(crate) fn forget(&self, tag: u64, place: u64) {
         for line in self.choices(tag) {
             for slot in line.as_ref() {
@@ -244,15 +244,14 @@ impl<W: Word> Table<W> {
         self.lines.iter().flat_map(|line| line.as_ref()).for_each(|slot| slot.store(0));
     }
 
-    /// Returns the part of a window that counts where [`age`](Self::age) frees what is behind it: seven eighths of the places
-    /// that slots tell apart.
+    /// Returns the part of a window valid under [`age`](Self::age): seven eighths of the places told apart by slots.
     pub(crate) fn within_reach(&self, window: Window) -> Window {
         let oldest = window.head.saturating_sub(self.place_mask() + 1 - self.turns());
         Window { oldest: window.oldest.max(oldest), ..window }
     }
 
-    /// Frees the slots of some lines whose places have left the window, which is one within reach. Done for each head, all
-    /// lines have had their turn before a place that has left it would be taken for a younger one.
+    /// Frees the slots of some lines with places outside the window, one within reach. With a call for each head, all
+    /// lines have had their turn before a place outside would be taken for a younger one.
     pub(crate) fn age(&self, window: Window) {
         let (lines, turn) = (self.lines.len() as u64, window.head % self.turns());
         let [from, to] = [turn, turn + 1].map(|turn| (lines * turn / self.turns()) as usize);
@@ -269,8 +268,8 @@ impl<W: Word> Table<W> {
         (self.place_mask() + 1) / 8
     }
 
-    /// Counts the entries whose places count; of a table with more than [`MOST_COUNTED`] lines, in lines spread evenly
-    /// over it, so that it takes no longer however large it is. Tags are hashes, so any line is like any other.
+    /// Counts the valid entries; of a table with more than [`MOST_COUNTED`] lines, in lines spread evenly over it,
+    /// for a bounded time. Tags are hashes, so any line is like any other.
     pub(crate) fn live(&self, window: Window) -> u64 {
         let step = self.lines.len().div_ceil(MOST_COUNTED).max(1);
         let counted = self.lines.iter().step_by(step);
@@ -289,7 +288,7 @@ impl<W: Word> Table<W> {
         lines.len()
     }
 
-    /// Takes back what was saved, from a line on.
+    /// Takes back saved slots, from a line on.
     pub(crate) fn restore(&self, from: usize, saved: &[u8]) {
         let slots = self.lines.iter().skip(from).flat_map(|line| line.as_ref());
         for (slot, bytes) in slots.zip(saved.chunks_exact(W::BITS as usize / 8)) {
@@ -297,7 +296,7 @@ impl<W: Word> Table<W> {
         }
     }
 
-    /// Returns the lines that a tag may be in.
+    /// Returns the candidate lines of a tag.
     fn choices(&self, tag: u64) -> impl Iterator<Item = &W::Line> {
         let lines = self.lines.len() as u64;
         let first = ((tag >> 32) * lines) >> 32;
@@ -331,7 +330,7 @@ impl<W: Word> Table<W> {
         (1 << self.place_bits) - 1
     }
 
-    /// Returns the place that a word means, if it lies in the window. A word of zeros means none.
+    /// Returns the place of a word, if it lies in the window. A word of zeros means none.
     fn place(&self, word: u64, window: Window) -> Option<u64> {
         let back = window.head.wrapping_sub(word) & self.place_mask();
         let is_one = word != 0 && back > 0 && back <= window.head - window.oldest;
@@ -339,7 +338,7 @@ impl<W: Word> Table<W> {
     }
 }
 
-/// A *key* is what a table of one choice knows of a tag: its line, and its print.
+/// A *key* is the information on a tag in a table of one choice: its line, and its print.
 impl Table<AtomicU32> {
     /// Returns how many keys there are: each is less.
     pub(crate) fn keys(&self) -> u64 {
@@ -352,19 +351,19 @@ impl Table<AtomicU32> {
         line << self.print_bits() | self.print_of(tag)
     }
 
-    /// Points what has a key to a place, as [`put`](Self::put) does.
+    /// Points a key to a place, as [`put`](Self::put) does.
     pub(crate) fn put_key(&self, key: u64, place: u64, window: Window) {
         let print = key & ((1 << self.print_bits()) - 1);
         self.put_into(self.line_of_key(key).into_iter(), print, place, window);
     }
 
-    /// Frees the slots that point what has a key to a place.
+    /// Frees the slots of a key and place.
     pub(crate) fn forget_key(&self, key: u64, place: u64) {
         let word = self.word(key & ((1 << self.print_bits()) - 1), place);
         self.line_of_key(key).iter().flat_map(|line| line.as_ref()).for_each(|slot| slot.free(word));
     }
 
-    /// Looks at the line of a key, so that it is in the cache when the key is put.
+    /// Prefetches the line of a key for a put.
     pub(crate) fn touch_key(&self, key: u64) -> u64 {
         self.line_of_key(key).and_then(|line| line.as_ref().first()).map_or(0, Word::load)
     }
@@ -374,12 +373,12 @@ impl Table<AtomicU32> {
     }
 }
 
-/// What a print has at least: of 4096 chunks that are not there, one is taken for the chunk in a given slot.
+/// The least bits of a print: of 4096 absent chunks, one is taken for the chunk in a given slot.
 const MIN_PRINT_BITS: u32 = 12;
 
 const MIN_PLACE_BITS: u32 = 8;
 
-/// Lines of which the entries are counted: half a million entries say what share of a table counts to a thousandth.
+/// Lines with counted entries: half a million entries give the share of a table to a thousandth.
 const MOST_COUNTED: usize = 1 << 16;
 
 /// Bytes of a cache line.
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_large_table_says_how_many_entries_count() {
+    fn part_of_a_large_table_gives_the_number_of_entries() {
         let table = Table::<AtomicU32>::new((3 * MOST_COUNTED * LINE) as u64, 1 << 20);
         let put = table.slots() / 8;
         for i in 1..=put {
@@ -417,7 +416,7 @@ mod tests {
         assert!(counted.abs_diff(put / 2) < put / 50, "{counted} of {put}");
     }
 
-    fn what_was_put_is_found<W: Word>(load: f64, least: f64) {
+    fn put_entries_are_found<W: Word>(load: f64, least: f64) {
         let table = Table::<W>::new(1 << 20, 1 << 18);
         let count = (table.slots() as f64 * load) as u64;
         let window = Window { oldest: 1, head: count + 1 };
@@ -429,13 +428,13 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_nearly_full_has_nearly_everything() {
-        what_was_put_is_found::<AtomicU64>(0.85, 0.998);
-        what_was_put_is_found::<AtomicU32>(0.70, 0.98);
+    fn nearly_full_table_has_nearly_everything() {
+        put_entries_are_found::<AtomicU64>(0.85, 0.998);
+        put_entries_are_found::<AtomicU32>(0.70, 0.98);
     }
 
     #[test]
-    fn what_left_the_window_is_gone_and_its_slots_are_free() {
+    fn entries_outside_the_window_are_gone_and_their_slots_free() {
         let table = Table::<AtomicU64>::new(LINE as u64, 1 << 40);
         for i in 1..=8 {
             assert_eq!(table.put(mixed(i), i, Window { oldest: 1, head: i + 1 }), Put::New);
@@ -450,7 +449,7 @@ mod tests {
             assert_eq!(table.put(mixed(i), i, window), Put::New);
         }
         assert_eq!(table.put(mixed(13), 13, window), Put::Displaced);
-        // The oldest that counted gave way.
+        // The oldest valid one gave way.
         assert_eq!(
             (5..=13).filter(|i| table.has(mixed(*i), window)).collect::<Vec<_>>(),
             [6, 7, 8, 9, 10, 11, 12, 13]
@@ -458,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_beyond_the_bits_of_a_slot_is_found_again() {
+    fn place_beyond_the_bits_of_a_slot_is_found() {
         let table = Table::<AtomicU32>::new(1 << 12, 1 << 19);
         let head = (5 << 20) + 3;
         let window = Window { oldest: head - 1000, head };
@@ -470,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_a_slot_cannot_tell_from_a_younger_one_is_not_put() {
+    fn place_indistinguishable_from_a_younger_one_is_not_put() {
         let table = Table::<AtomicU32>::new(1 << 12, 100);
         let window = Window { oldest: 1, head: 300 };
         assert_eq!(table.put(mixed(1), 300 - 256, window), Put::Displaced);
@@ -481,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_a_window_within_reach_is_never_taken_for_younger() {
+    fn entry_outside_a_window_within_reach_never_looks_younger() {
         let table = Table::<AtomicU32>::new(1 << 13, 100);
         for head in 2..2000 {
             let window = table.within_reach(Window { oldest: 1, head });
@@ -494,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_can_be_put_again() {
+    fn forgotten_entry_can_be_put_again() {
         let table = Table::<AtomicU64>::new(1 << 12, 1 << 19);
         let window = Window { oldest: 1, head: 100 };
         assert_eq!(table.put(mixed(1), 50, window), Put::New);
@@ -506,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_by_its_key_is_found_by_its_tag() {
+    fn entry_put_by_key_is_found_by_tag() {
         let (table, other) = (Table::<AtomicU32>::new(5000, 1 << 19), Table::<AtomicU32>::new(5000, 1 << 19));
         let window = Window { oldest: 1, head: 2000 };
         for i in 1..2000 {
@@ -518,7 +517,7 @@ mod tests {
         for i in 1..2000 {
             assert_eq!(places(&other, mixed(i), window), places(&table, mixed(i), window));
         }
-        // One that is none is in nobody's way.
+        // An invalid one does no harm.
         other.put_key(other.keys(), 5, window);
         other.forget_key(other.keys(), 5);
         let newest = mixed(1999);
@@ -529,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_restored() {
+    fn saved_table_is_restored() {
         let (table, other) =
             (Table::<AtomicU32>::new(1 << 12, 1 << 19), Table::<AtomicU32>::new(1 << 12, 1 << 19));
         let window = Window { oldest: 1, head: 500 };

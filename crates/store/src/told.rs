@@ -1,11 +1,11 @@
-//! Errors of the disk that say what was being done, and to which file.
+//! Disk errors with their operation and file.
 
 use std::fmt::Display;
 use std::io;
 
 use rustix::io::Errno;
 
-/// What the operating system said, and of what.
+/// The error of the operating system, and its subject.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {file}: {source}{}", remedy(.source))]
 struct Told {
@@ -14,7 +14,7 @@ struct Told {
     source: io::Error,
 }
 
-/// Says what is to be done where a limit of the process is in the way.
+/// Returns the remedy for a limit of the process.
 fn remedy(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::FBIG) => "; raise the limit of file sizes with `ulimit -f` or LimitFSIZE= of the service",
@@ -22,12 +22,12 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Says of which file an error is, and at what; its kind and number stay.
+/// Adds file and operation to an error; its kind and number stay.
 pub(crate) fn told(doing: &'static str, file: impl Display, source: io::Error) -> io::Error {
     io::Error::new(source.kind(), Told { doing, file: file.to_string(), source })
 }
 
-/// Returns the number that the operating system gave an error, also of one that was told.
+/// Returns the operating system's number of an error, also of one with file and operation.
 pub(crate) fn errno(error: &io::Error) -> Option<Errno> {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Told>());
     Errno::from_io_error(inner.map_or(error, |told| &told.source))
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_that_is_told_is_still_known() {
+    fn error_with_context_keeps_its_number() {
         let error = told("cutting", "a", io::Error::from(Errno::MFILE));
         assert_eq!(errno(&error), Some(Errno::MFILE));
         assert!(error.to_string().starts_with("cutting a: "), "{error}");

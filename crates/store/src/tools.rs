@@ -1,4 +1,4 @@
-//! What an operator does with a store: look at it, read everything.
+//! Operator's tools: statistics and verification.
 
 use std::io;
 use std::sync::Arc;
@@ -7,54 +7,54 @@ use crate::index::IndexMemory;
 use crate::segment::{LEVELS, Level, Segment};
 use crate::{Fault, Faults, Horizon, Progress, Store};
 
-/// What a store has.
+/// The content of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Tells this store from any other.
     pub id: u64,
-    /// Bytes of disk that it may take.
+    /// The most bytes of disk for it.
     pub capacity: u64,
-    /// Bytes of disk that its segments and their summaries take.
+    /// Bytes of disk of its segments and their summaries.
     pub file_bytes: u64,
     /// Bytes of a segment.
     pub segment_bytes: u64,
     /// Number of segments.
     pub segments: u64,
-    /// Of those, the ones that are [set aside](Store::set_aside).
+    /// Those of them [set aside](Store::set_aside).
     pub set_aside: u64,
-    /// Of those, the ones that are [given up](Store::given_up).
+    /// Those of them [given up](Store::given_up).
     pub given_up: u64,
-    /// Number of containers, the units that are checked.
+    /// Number of containers, the units of checks.
     pub containers: u64,
     /// Whether it is encrypted.
     pub encrypted: bool,
     /// How far it reaches back.
     pub horizon: Horizon,
-    /// Chunks on disk by level, those that lie there more than once counted each time.
+    /// Chunks on disk by level, repeated ones counted each time.
     pub levels: [Level; LEVELS],
     /// Memory of the index.
     pub index: IndexMemory,
-    /// Entries of the index that count, large, medium and small chunks; of large tables an estimate.
+    /// Valid entries of the index, large, medium and small chunks; of large tables an estimate.
     pub indexed: [u64; 3],
-    /// Entries that it has room for.
+    /// Entries with room in it.
     pub slots: [u64; 3],
 }
 
-/// What reading everything has found.
+/// The findings of a full read.
 #[derive(Debug, Default)]
 pub struct Verified {
-    /// Containers that were read.
+    /// Containers read.
     pub containers: u64,
     /// Bytes of their blocks, as far as they are sound.
     pub bytes: u64,
-    /// What is damaged.
+    /// Damaged content.
     pub damaged: Faults,
-    /// What the disk did not let be read; it may be sound.
+    /// Content refused by the disk; it may be sound.
     pub unreadable: Faults,
 }
 
 impl Store {
-    /// Returns what it has, in some milliseconds at most: of a large index a part is counted.
+    /// Returns its statistics, in some milliseconds at most: of a large index a part is counted.
     pub fn stat(&self) -> Stat {
         let mut levels = [Level::default(); LEVELS];
         let mut containers = 0;
@@ -86,10 +86,10 @@ impl Store {
         }
     }
 
-    /// Reads every container that is on the disk and compares it with its check; `progress` counts bytes of files.
+    /// Reads every container on the disk and compares it with its check; `progress` counts bytes of files.
     ///
     /// # Errors
-    /// If what is in memory cannot be written first, or it is cancelled.
+    /// If the content of memory cannot be written first, or it is cancelled.
     pub fn verify(&self, progress: &Progress) -> io::Result<Verified> {
         self.sync()?;
         let mut verified = Verified::default();
@@ -103,7 +103,7 @@ impl Store {
                 left -= bytes.min(left);
                 progress.advance(bytes)
             })?;
-            // Its footer, and what else is no container.
+            // Its footer, and everything else but containers.
             progress.advance(left)?;
         }
         Ok(verified)
@@ -165,5 +165,5 @@ impl Store {
     }
 }
 
-/// Containers that are refused one behind the other before the rest of a segment is not tried.
+/// Containers refused in a row before the rest of a segment is not tried.
 const MOST_REFUSED: u32 = 64;

@@ -1,21 +1,21 @@
-//! The order in which reads are served.
+//! The order of reads.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Reads that wait: those which take no request to the disk before all others, and of those which the same request brings
-/// one, for all that came until it is done.
+/// Waiting reads: first those without a request to the disk; of those with the same request, one for all that came
+/// until it is done.
 pub(crate) struct Turns<R> {
     at_hand: VecDeque<R>,
-    /// The requests that are not under way, in the order in which they were first wanted.
+    /// The requests not under way, in the order of their first reads.
     order: VecDeque<u64>,
-    /// What each brings, also those under way.
+    /// The reads of each, also of those under way.
     brought: HashMap<u64, VecDeque<R>>,
 }
 
-/// What is served next.
+/// The next read.
 pub(crate) struct Turn<R> {
     pub(crate) read: R,
-    /// The request that brings it; [`Turns::end`] is told when that is done.
+    /// Its request; [`Turns::end`] is told of its end.
     pub(crate) request: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl<R> Default for Turns<R> {
 }
 
 impl<R> Turns<R> {
-    /// Adds a read; `request` is the one that brings it, if it takes any.
+    /// Adds a read; `request` is its request, if it takes any.
     pub(crate) fn push(&mut self, request: Option<u64>, read: R) {
         let Some(request) = request else { return self.at_hand.push_back(read) };
         let order = &mut self.order;
@@ -37,7 +37,7 @@ impl<R> Turns<R> {
         together.push_back(read);
     }
 
-    /// Takes the read that is served next.
+    /// Takes the next read.
     pub(crate) fn pop(&mut self) -> Option<Turn<R>> {
         if let Some(read) = self.at_hand.pop_front() {
             return Some(Turn { read, request: None });
@@ -51,8 +51,8 @@ impl<R> Turns<R> {
         None
     }
 
-    /// A request is done: returns the reads that it `brought`. The others are now `at_hand`, or take one more, behind those
-    /// that wait; returns also how many of them can be served.
+    /// A request is done: returns the reads it `brought`. The others are now `at_hand`, or take one more, behind the
+    /// waiting ones; returns also how many of them can be served.
     pub(crate) fn end(
         &mut self,
         request: u64,
@@ -73,13 +73,13 @@ impl<R> Turns<R> {
         (same, count.min(1))
     }
 
-    /// Takes all that are not under way.
+    /// Takes all those not under way.
     pub(crate) fn take(&mut self) -> VecDeque<R> {
         let mut all = std::mem::take(&mut self.at_hand);
         for request in std::mem::take(&mut self.order) {
             all.extend(self.brought.remove(&request).into_iter().flatten());
         }
-        // Requests stay that are under way.
+        // Requests under way stay.
         all.extend(self.brought.values_mut().flat_map(std::mem::take));
         all
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn one_read_goes_for_all_that_its_request_brings() {
+    fn one_read_goes_for_all_of_its_request() {
         let mut turns = turns();
         assert_eq!(next(&mut turns), Some(('c', None)));
         assert_eq!(next(&mut turns), Some(('e', None)));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_did_not_bring_takes_another_one() {
+    fn chunk_missed_by_a_request_takes_another_one() {
         let mut turns = turns();
         (0..3).for_each(|_| _ = turns.pop());
         turns.push(Some(5), 'f');
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_not_under_way_can_be_taken_out() {
+    fn waiting_reads_can_be_taken_out() {
         let mut turns = turns();
         (0..3).for_each(|_| _ = turns.pop());
         let mut taken: Vec<char> = turns.take().into();

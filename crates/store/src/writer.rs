@@ -1,4 +1,4 @@
-//! The writing end: the open container, the open group, and the segment that they go to.
+//! The writing end: open container, open group, and their segment.
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::summary::Lists;
 use crate::table::Put;
 use crate::{Inserted, Part, Store};
 
-/// What only the writing thread knows.
+/// State of the writing thread alone.
 #[derive(Default)]
 pub(crate) struct Writer {
     pub(crate) next_segment: u64,
     pub(crate) next_container: u64,
-    /// Large chunks of the segment that is being filled.
+    /// Large chunks of the open segment.
     pub(crate) coarse: Vec<Coarse>,
     /// Its small ones, as its summary will have them: some 27 kB for each MB of blocks in four levels.
     pub(crate) small: Lists,
@@ -29,21 +29,21 @@ pub(crate) struct Writer {
     pub(crate) held_up: Option<String>,
     /// How often in a row it found the disk full.
     pub(crate) times_full: u32,
-    /// The segment that was left last, if its file has more room than it needs.
+    /// The segment left last, if its file has more room than it needs.
     pub(crate) uncut: Option<Arc<Segment>>,
-    /// Whether segments are written again, of which none is to give way meanwhile.
+    /// Whether segments are being written again; none of them is to give way meanwhile.
     pub(crate) is_compacting: bool,
 }
 
-/// What is in memory of the segment that is being filled; read by whoever asks for what is not written yet.
+/// The memory of the open segment; for reads of unwritten content.
 #[derive(Default)]
 pub(crate) struct Tail {
     pub(crate) segment: Option<Arc<Segment>>,
     /// The offset of the group.
     pub(crate) at: u32,
-    /// The end of what is synced.
+    /// The end of the synced part.
     pub(crate) synced: u32,
-    /// Whether a sync failed, so that it is not known what is on the disk behind.
+    /// Whether a sync failed, so the state of the disk behind is unknown.
     pub(crate) sync_failed: bool,
     /// The group.
     bytes: Vec<u8>,
@@ -52,7 +52,7 @@ pub(crate) struct Tail {
     flushing: Option<(u64, u32, Arc<Vec<u8>>)>,
 }
 
-/// A container that takes blocks.
+/// A container open for blocks.
 struct Open {
     number: u64,
     begin: usize,
@@ -68,7 +68,7 @@ impl Writer {
 }
 
 impl Tail {
-    /// Returns bytes that are not on the disk yet; none if they are there, or nowhere.
+    /// Returns bytes not on the disk yet; none if they are there, or nowhere.
     pub(crate) fn read(&self, segment: u64, at: u32, len: usize) -> Option<Vec<u8>> {
         let slice = |begin: u32, bytes: &[u8]| {
             let at = at.checked_sub(begin)? as usize;
@@ -90,7 +90,7 @@ impl Tail {
             || self.flushing.as_ref().is_some_and(|(of, at, bytes)| *of == segment && within(*at, bytes))
     }
 
-    /// Says whether this is the number of the container that still takes blocks.
+    /// Says whether this is the number of the open container.
     pub(crate) fn is_open(&self, number: u64) -> bool {
         self.open.as_ref().is_some_and(|open| open.number == number)
     }
@@ -103,7 +103,7 @@ impl Tail {
         })
     }
 
-    /// Returns a chunk of the container that still takes blocks, if this is its number; None within if it lacks it.
+    /// Returns a chunk of the open container, if this is its number; None within if it lacks it.
     pub(crate) fn in_open(&self, number: u64, tag: u64, len: u32) -> Option<Option<Vec<u8>>> {
         let open = self.open.as_ref().filter(|open| open.number == number)?;
         let blocks = self.bytes.get(open.begin + HEADER..).unwrap_or_default();
@@ -116,8 +116,9 @@ impl Store {
     /// Puts a block and its chunks into the store.
     ///
     /// `parts` are the chunks of all levels, the block itself among them; they may overlap, and its bytes are stored
-    /// once. A block that is already there as a whole is not stored again, unless the disk refuses to read any chunk of
-    /// it. A chunk that lies in an older block, too, is from now on found in this one. `now_s` is the owner's clock, in seconds; the store only hands it back.
+    /// once. A block already there as a whole is not stored again, unless the disk refuses to read any chunk of it. A
+    /// chunk also in an older block is from now on found in this one. `now_s` is the owner's clock, in seconds; the
+    /// store only hands it back.
     ///
     /// Work for a thread of its own: every so often it writes a group of about 1 MiB, or waits for the disk.
     pub fn insert(&self, block: &[u8], parts: &[Part], now_s: u64) -> Inserted {
@@ -152,11 +153,11 @@ impl Store {
         }
     }
 
-    /// Writes what is in memory and waits until it would survive a power cut.
+    /// Writes the content of memory and waits until it would survive a power cut.
     ///
     /// # Errors
     /// If the disk refuses; the store then takes nothing more until it is opened again, or, if it [is held
-    /// up](Store::is_held_up), until the next sync that succeeds.
+    /// up](Store::is_held_up), until the next successful sync.
     pub fn sync(&self) -> io::Result<()> {
         let mut writer = self.writer.lock();
         let synced = self.go_on(&mut writer).and_then(|_| self.sync_locked(&mut writer));
@@ -234,8 +235,8 @@ impl Store {
         Ok(())
     }
 
-    /// Says whether the segment can take the longest container and its footer, and leaves room for the summary, so that
-    /// both together take no more than a segment may.
+    /// Says whether the segment can take the longest container and its footer, with room for the summary, so both
+    /// together stay within a segment's limit.
     fn has_room(&self, writer: &Writer) -> bool {
         let tail = self.tail.read();
         let Some(segment) = &tail.segment else { return false };
@@ -287,7 +288,7 @@ impl Store {
         written
     }
 
-    /// Finishes the segment that is being filled, if there is one: nothing is written to it any more.
+    /// Finishes the open segment, if there is one: nothing is written to it any more.
     pub(crate) fn seal(&self, writer: &mut Writer) -> io::Result<()> {
         self.close_container(writer);
         self.flush(writer)?;
@@ -299,10 +300,10 @@ impl Store {
         let seed = Segment::footer_seed(self.id, segment.number);
         let footer = segment.extent.read().footer(&writer.coarse, segment.file.payload(), seed);
         let room = u64::from(at) + footer.len() as u64;
-        // What a footer speaks of is on the disk before it.
+        // A footer's subject is on the disk before the footer.
         self.sync_segment(&segment)?;
         segment.file.cut(room)?;
-        // Some file systems give what was cut off to others at once.
+        // Some file systems give cut room to others at once.
         self.with_room(writer, segment.number, || segment.file.write(u64::from(at), &footer))?;
         segment.file.sync()?;
         self.counters.written_bytes.add(segment.file.taken(u64::from(at), footer.len()));
@@ -315,7 +316,7 @@ impl Store {
         *self.tail.write() = Tail::default();
         self.summarize(&segment, &std::mem::take(&mut writer.small), None);
         self.shed_summaries();
-        // The summary has its room from the beginning, but for segments that an earlier build filled.
+        // The summary has its room from the beginning, except in segments filled by an earlier build.
         while self.file_bytes() > self.capacity && self.make_room(writer, segment.number).is_some() {}
         if !writer.is_compacting {
             self.shed_offsets(writer);
@@ -323,13 +324,13 @@ impl Store {
         Ok(())
     }
 
-    /// Begins a segment, and lets the oldest ones go that are in its way.
+    /// Begins a segment, and evicts the oldest ones in its way.
     pub(crate) fn begin_segment(&self, writer: &mut Writer) -> io::Result<()> {
         self.leave_as_found()?;
         while self.file_bytes() + self.segment_bytes > self.capacity
             && self.make_room(writer, u64::MAX).is_some()
         {}
-        // What has the name of a segment and no place in the ring stays as it is.
+        // Strays with the name of a segment stay as they are.
         while self.is_passed_over(&Segment::file_name(writer.next_segment)) {
             writer.next_segment += 1;
         }
@@ -351,9 +352,9 @@ impl Store {
         Ok(())
     }
 
-    /// Does what a full disk may refuse; older segments than this one give way until it can be done, or until they gave
-    /// back as much as it may take. Then others have the room, or the disk still holds what was in it, and more would go in
-    /// vain. Once that was so twice in a row none gives way here.
+    /// Does an operation a full disk may refuse; older segments than this one give way until it succeeds, or until
+    /// they gave back as much as it may take. Then others have the room, or the disk still holds the removed content,
+    /// and more would go in vain. After two such cases in a row none gives way here.
     fn with_room<T>(
         &self,
         writer: &Writer,
@@ -370,13 +371,13 @@ impl Store {
         done
     }
 
-    /// Lets the oldest segment go, if it is older than this one; but none while they are written again. Returns what its
-    /// files gave back.
+    /// Evicts the oldest segment, if it is older than this one; but none while they are written again. Returns the
+    /// bytes its files gave back.
     pub(crate) fn make_room(&self, writer: &Writer, number: u64) -> Option<u64> {
         if writer.is_compacting { None } else { self.evict_before(writer, number) }
     }
 
-    /// Waits for whoever writes, and keeps others from it.
+    /// Waits for the present writer, and excludes others.
     pub(crate) fn writing(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock()
     }
@@ -401,7 +402,7 @@ mod tests {
         Options { capacity, segment_bytes, index: INDEX, id: 1, sealer: None, at_rest }
     }
 
-    /// A new store that tells eight segments apart.
+    /// A new store with room for eight segment numbers.
     fn narrow(memory: &Memory) -> Store {
         let (mut store, _) = Store::open(Arc::new(memory.clone()), &options(false)).unwrap();
         store.index.coarse = Table::laid_out(INDEX.coarse, store.span_bits + 3).unwrap();
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_whose_number_the_index_cannot_tell_from_a_new_one_goes() {
+    fn segment_indistinguishable_from_a_new_one_is_evicted() {
         let store = narrow(&Memory::default());
         for number in 1..=20 {
             fill(&store, number);
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_an_earlier_build_saved_with_fewer_numbers_is_made_anew() {
+    fn saved_index_with_fewer_numbers_is_made_anew() {
         let memory = Memory::default();
         let store = narrow(&memory);
         (1..=8).for_each(|number| fill(&store, number));

@@ -1,4 +1,4 @@
-//! A store that is looked at or rewritten by who does not go on with it, and one that is cleared.
+//! Stores opened at rest, for a look or a rewrite, and cleared ones.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -22,7 +22,7 @@ fn fill(store: &Store, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// A store of several segments that was closed in order.
+/// A store of several segments, closed in order.
 fn closed(options: &Options) -> Memory {
     let memory = Memory::default();
     let store = open(&memory, options);
@@ -31,7 +31,7 @@ fn closed(options: &Options) -> Memory {
     memory
 }
 
-/// As tools open it that know neither how large it is nor how much memory its index has.
+/// As opened by tools, without knowledge of its capacity and index memory.
 fn at_rest(capacity: u64) -> Options {
     let index = IndexMemory { coarse: 1 << 12, medium: 1 << 12, fine: 1 << 12 };
     Options { capacity, index, at_rest: true, ..options(4) }
@@ -42,7 +42,7 @@ fn reopened(memory: &Memory, options: &Options) -> (Store, Opened) {
 }
 
 #[test]
-fn who_looks_at_a_store_finds_its_index_and_leaves_it() {
+fn look_at_a_store_finds_its_index_and_leaves_it() {
     for capacity in [0, 1 << 20, 1 << 60] {
         let memory = closed(&options(200));
         let files = memory.list().unwrap();
@@ -59,14 +59,14 @@ fn who_looks_at_a_store_finds_its_index_and_leaves_it() {
 }
 
 #[test]
-fn who_looks_and_is_killed_has_changed_nothing() {
+fn killed_look_changes_nothing() {
     let memory = closed(&options(200));
     drop(reopened(&memory, &at_rest(0)));
     assert!(reopened(&memory, &options(200)).1.index_kept);
 }
 
 #[test]
-fn a_store_that_was_not_closed_in_order_is_no_different_after_a_look() {
+fn store_after_a_kill_is_unchanged_by_a_look() {
     let memory = Memory::default();
     let store = open(&memory, &options(200));
     fill(&store, 0..60);
@@ -80,7 +80,7 @@ fn a_store_that_was_not_closed_in_order_is_no_different_after_a_look() {
 }
 
 #[test]
-fn what_is_rewritten_at_rest_has_the_index_of_before() {
+fn store_rewritten_at_rest_keeps_its_index_layout() {
     let memory = closed(&options(200));
     let (store, _) = reopened(&memory, &at_rest(0));
     let compacted = store.compact(None, &Progress::default()).unwrap();
@@ -92,7 +92,7 @@ fn what_is_rewritten_at_rest_has_the_index_of_before() {
 }
 
 #[test]
-fn what_rewriting_leaves_is_what_it_says_and_no_more_than_was_asked_for() {
+fn rewriting_keeps_the_reported_content_within_the_requested_size() {
     let memory = closed(&options(200));
     let (store, _) = reopened(&memory, &at_rest(0));
     let all = store.compact(None, &Progress::default()).unwrap();
@@ -110,7 +110,7 @@ fn what_rewriting_leaves_is_what_it_says_and_no_more_than_was_asked_for() {
 }
 
 #[test]
-fn a_segment_that_was_emptied_is_not_one_that_the_disk_refuses() {
+fn emptied_segment_is_not_a_refused_one() {
     for options in [options(200), sealed(7, 200)] {
         for len in [0, 100, 5000] {
             let memory = closed(&options);
@@ -132,7 +132,7 @@ fn a_segment_that_was_emptied_is_not_one_that_the_disk_refuses() {
 }
 
 #[test]
-fn a_saved_index_does_not_outlive_what_it_speaks_of() {
+fn saved_index_does_not_outlive_its_segments() {
     let memory = closed(&options(200));
     let (store, _) = reopened(&memory, &at_rest(0));
     store.compact(None, &Progress::default()).unwrap();
@@ -144,7 +144,7 @@ fn a_saved_index_does_not_outlive_what_it_speaks_of() {
 }
 
 #[test]
-fn how_far_it_reaches_back_is_the_earliest_and_the_latest_time_in_whatever_order_they_came() {
+fn horizon_is_earliest_and_latest_time_in_any_order() {
     let memory = Memory::default();
     let store = open(&memory, &options(200));
     assert_eq!((store.horizon().oldest_s, store.horizon().newest_s), (None, None));
@@ -154,7 +154,7 @@ fn how_far_it_reaches_back_is_the_earliest_and_the_latest_time_in_whatever_order
     assert_eq!((store.horizon().oldest_s, store.horizon().newest_s), (Some(10), Some(59)));
 }
 
-/// All files with what is in them.
+/// All files with their content.
 fn contents(memory: &Memory) -> Vec<(String, Vec<u8>)> {
     let read = |(name, len): (String, u64)| {
         let mut bytes = vec![0; len as usize];
@@ -165,7 +165,7 @@ fn contents(memory: &Memory) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn who_only_looks_changes_nothing_whatever_is_there() {
+fn look_changes_nothing_for_any_content() {
     let segment = |number: u64| format!("{number:016x}.seg");
     for options in [options(40), sealed(1, 40)] {
         for harm in 0..6 {
@@ -247,12 +247,12 @@ fn files_of_others_are_left_alone() {
     }
 }
 
-/// A disk that counts how files are removed.
+/// A disk with a count of removals.
 #[derive(Clone, Default)]
 struct Counting(Memory, Arc<[AtomicUsize; 2]>);
 
 #[test]
-fn a_store_that_is_cleared_is_empty_and_goes_on() {
+fn cleared_store_is_empty_and_goes_on() {
     let disk = Counting::default();
     let (store, _) = Store::open(Arc::new(disk.clone()), &options(200)).unwrap();
     fill(&store, 0..60);

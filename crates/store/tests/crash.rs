@@ -1,4 +1,4 @@
-//! Killed processes, power cuts and damaged files: a store may forget, and may not lie.
+//! Kills, power cuts and damage: a store may forget, and may not lie.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 const BLOCKS: u64 = 24;
 
-/// Lengths of the blocks that a run inserts.
+/// Lengths of the blocks of a run.
 fn lens() -> Vec<usize> {
     (0..BLOCKS).map(|i| 1 + mixed(i) as usize % 65_536).collect()
 }
@@ -36,7 +36,7 @@ fn recorded(memory: &Memory, options: &Options) -> Vec<(usize, u64)> {
     promises
 }
 
-/// Opens what is left and checks that what was promised is there, if nothing had to go for want of room.
+/// Opens the remains and checks the promised content, if nothing had to go for want of room.
 fn check(left: &Memory, options: &Options, promised: u64, context: &str) {
     let (store, opened) = Store::open(Arc::new(left.clone()), options).unwrap();
     let there = whole(&store, &lens());
@@ -63,13 +63,13 @@ fn promised(promises: &[(usize, u64)], changes: usize) -> u64 {
 }
 
 #[test]
-fn a_process_killed_at_any_write_loses_only_what_was_not_synced() {
+fn kill_at_any_write_loses_only_unsynced_content() {
     let memory = Memory::recording();
     let promises = recorded(&memory, &options(20));
     for changes in 0..=memory.changes() {
         for eighths in [0, 3, 8] {
             let left = memory.after_kill(changes, |len| len * eighths / 8);
-            // The last change may be half made, so what it promises does not count yet.
+            // The last change may be half made, so its promise does not count yet.
             let promised = promised(&promises, changes.saturating_sub(usize::from(eighths < 8)));
             check(&left, &options(20), promised, &format!("killed after {changes}, {eighths}/8 of the last"));
         }
@@ -77,7 +77,7 @@ fn a_process_killed_at_any_write_loses_only_what_was_not_synced() {
 }
 
 #[test]
-fn a_power_cut_at_any_write_loses_only_what_was_not_synced() {
+fn power_cut_at_any_write_loses_only_unsynced_content() {
     for options in [options(20), sealed(1, 20)] {
         let memory = Memory::recording();
         let promises = recorded(&memory, &options);
@@ -94,7 +94,7 @@ fn a_power_cut_at_any_write_loses_only_what_was_not_synced() {
 }
 
 #[test]
-fn a_store_that_evicts_is_never_wrong_wherever_it_is_killed() {
+fn evicting_store_is_never_wrong_after_any_kill() {
     let memory = Memory::recording();
     recorded(&memory, &options(2));
     for changes in 0..=memory.changes() {
@@ -102,7 +102,7 @@ fn a_store_that_evicts_is_never_wrong_wherever_it_is_killed() {
     }
 }
 
-/// Notes which pages of a file are written, and stops the test if one is written twice: sealing relies on it.
+/// Notes the written pages of a file, and stops the test if one is written twice: sealing relies on it.
 #[derive(Clone, Default)]
 struct Once(Memory, Arc<Mutex<BTreeSet<(String, u64)>>>);
 
@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn whatever_is_in_the_files_nothing_wrong_comes_out(
+    fn any_content_of_files_gives_nothing_wrong(
         damages in proptest::collection::vec(damage(), 1..12), closed: bool,
     ) {
         let memory = Memory::default();
@@ -235,7 +235,7 @@ proptest! {
         }
         damages.iter().for_each(|damage| inflict(&memory, damage));
         let (store, opened) = match Store::open(Arc::new(memory.clone()), &options(20)) {
-            // What looks as if a later build wrote it is not touched.
+            // Files with the look of a later build are not touched.
             Err(OpenError::Version(_)) => return Ok(()),
             opened => opened.unwrap(),
         };
@@ -262,7 +262,7 @@ enum Step {
         block: u64,
         len: usize,
     },
-    /// Blocks that share all but their first bytes.
+    /// Blocks equal but for their first bytes.
     Variant {
         block: u64,
         variant: u8,
@@ -291,10 +291,10 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// The model knows every root that was inserted, and which of them must still be there: those that no eviction and
-    /// no kill can have taken.
+    /// The model knows every inserted root, and those that must still be there: beyond the reach of any eviction and
+    /// any kill.
     #[test]
-    fn a_store_is_a_map_that_may_forget_what_it_had_to(steps in proptest::collection::vec(step(), 1..60)) {
+    fn store_is_a_map_with_permitted_losses(steps in proptest::collection::vec(step(), 1..60)) {
         let memory = Memory::default();
         let options = options(6);
         let mut store = open(&memory, &options);

@@ -1,4 +1,4 @@
-//! A process that may open hardly any files: by itself, since the limit is of the whole process.
+//! A process with hardly any descriptors: alone, since the limit is process-wide.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const LEN: usize = 60_000;
 
 #[test]
-fn a_store_of_more_files_than_may_be_open_serves_all_of_it_and_forgets_nothing_when_none_may() {
+fn store_beyond_the_limit_of_descriptors_forgets_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let folder = Arc::new(Folder::open(dir.path()).unwrap());
     let roomy = IndexMemory { coarse: 1 << 17, medium: 1 << 16, fine: 1 << 18 };

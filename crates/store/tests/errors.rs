@@ -1,4 +1,4 @@
-//! Disks that refuse to read, for a moment or for good: nothing is forgotten for it that is not proven to be lost.
+//! Disks refusing reads, for a moment or for good: only proven losses are forgotten.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -14,7 +14,7 @@ use oncewire_store::{
 };
 
 #[test]
-fn a_disk_that_refuses_a_read_makes_nobody_forget_what_is_there() {
+fn refused_read_forgets_nothing() {
     let block = block(1, LEN);
     for errno in [EIO, EMFILE] {
         let memory = Memory::default();
@@ -37,7 +37,7 @@ fn a_disk_that_refuses_a_read_makes_nobody_forget_what_is_there() {
 }
 
 #[test]
-fn a_segment_that_errs_again_and_again_is_not_asked_until_it_is_tried_again() {
+fn failing_segment_rests_until_the_next_retry() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
     insert(&store, 1);
@@ -74,7 +74,7 @@ fn errors_of_the_process_set_no_segment_aside() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_read_at_a_start_stays_and_is_there_at_the_next() {
+fn segment_unreadable_at_a_start_is_there_at_the_next() {
     for (closed, options) in [(true, options(20)), (false, options(20)), (true, sealed(1, 20))] {
         let memory = left(&options, 20, closed);
         memory.fail_reads_of(&name(2), Some(EIO));
@@ -92,7 +92,7 @@ fn a_segment_that_cannot_be_read_at_a_start_stays_and_is_there_at_the_next() {
 }
 
 #[test]
-fn a_segment_that_is_set_aside_goes_when_its_turn_comes() {
+fn segment_set_aside_is_evicted_in_its_turn() {
     let memory = left(&options(6), 10, true);
     memory.fail_reads_of(&name(1), Some(EIO));
     let store = open(&memory, &options(6));
@@ -102,7 +102,7 @@ fn a_segment_that_is_set_aside_goes_when_its_turn_comes() {
 }
 
 #[test]
-fn what_the_disk_hides_of_a_segment_without_a_footer_is_not_cut_off() {
+fn hidden_part_of_an_unsealed_segment_is_not_cut() {
     let memory = left(&options(20), 3, false);
     let long = memory.list().unwrap().iter().find(|(file, _)| *file == name(1)).unwrap().1;
     // The footer's place can be read, and then nothing else.
@@ -152,7 +152,7 @@ fn one_damaged_page_costs_no_store() {
 }
 
 #[test]
-fn without_its_first_page_a_segment_in_clear_text_is_read_and_a_sealed_one_is_given_up() {
+fn segment_without_first_page_is_read_unless_sealed() {
     for (options, kept) in [(options(20), true), (sealed(1, 20), false)] {
         let memory = left(&options, 20, true);
         memory.damage(&name(2), |bytes| bytes[20] ^= 1);
@@ -163,7 +163,7 @@ fn without_its_first_page_a_segment_in_clear_text_is_read_and_a_sealed_one_is_gi
 }
 
 #[test]
-fn a_segment_of_another_store_is_set_aside_and_one_under_a_wrong_name_removed() {
+fn foreign_segment_is_set_aside_and_a_misnamed_one_removed() {
     let memory = left(&options(20), 20, true);
     let other = left(&Options { id: 77, ..options(20) }, 20, true);
     let (mut foreign, mut own) = (Vec::new(), Vec::new());
@@ -178,7 +178,7 @@ fn a_segment_of_another_store_is_set_aside_and_one_under_a_wrong_name_removed() 
 }
 
 #[test]
-fn a_bad_place_is_replaced_by_what_comes_again() {
+fn bad_place_is_replaced_by_repeated_content() {
     for (options, len) in [(options(20), LEN), (options(20), 128), (sealed(1, 20), LEN)] {
         let (_, store) = with_a_bad_place(&options, 20_000..28_000);
         let is_bad = |number: u64| match read(&store, &block(number, LEN)[..len]) {
@@ -199,7 +199,7 @@ fn a_bad_place_is_replaced_by_what_comes_again() {
 }
 
 #[test]
-fn a_file_that_is_refused_for_long_beside_others_is_given_up_and_what_comes_again_is_stored() {
+fn file_refused_for_long_is_given_up_and_replaced() {
     let memory = left(&options(20), 20, true);
     let store = open(&memory, &options(20));
     memory.fail_reads_of(&name(2), Some(EIO));
@@ -213,14 +213,14 @@ fn a_file_that_is_refused_for_long_beside_others_is_given_up_and_what_comes_agai
     let ask = |number: u64| read(&store, &block(number, LEN));
     for round in 1..=ROUNDS_TO_GIVE_UP {
         assert_eq!(store.given_up(), 0, "round {round}");
-        // The same one, so that the others are not stored again for having been refused themselves.
+        // The same one, so the others are not stored again for refusals of their own.
         (0..4).for_each(|_| assert!(ask(refused[0]).is_err()));
         assert!(ask(other).unwrap());
         let given_up = store.try_again();
         assert_eq!(given_up, if round == ROUNDS_TO_GIVE_UP { vec![name(2)] } else { vec![] });
     }
     assert_eq!((store.given_up(), store.set_aside(), store.stat().given_up), (1, 1, 1));
-    // Those that were asked for are forgotten; those that were not are replaced all the same.
+    // The requested ones are forgotten; the others are replaced all the same.
     for (i, number) in refused.iter().enumerate() {
         if i % 2 == 0 {
             let fault = ask(*number).unwrap_err();
@@ -235,7 +235,7 @@ fn a_file_that_is_refused_for_long_beside_others_is_given_up_and_what_comes_agai
 }
 
 #[test]
-fn a_disk_that_refuses_everything_for_long_loses_nothing() {
+fn disk_refusing_everything_for_long_loses_nothing() {
     let memory = left(&options(20), 20, true);
     let store = open(&memory, &options(20));
     memory.fail_reads(Some(io::ErrorKind::Other));
@@ -248,7 +248,7 @@ fn a_disk_that_refuses_everything_for_long_loses_nothing() {
 }
 
 #[test]
-fn a_file_that_is_read_again_in_between_is_not_given_up() {
+fn file_read_in_between_is_not_given_up() {
     let memory = left(&options(20), 20, true);
     let store = open(&memory, &options(20));
     for round in 0..3 * ROUNDS_TO_GIVE_UP {
@@ -261,7 +261,7 @@ fn a_file_that_is_read_again_in_between_is_not_given_up() {
 }
 
 #[test]
-fn progress_reaches_all_of_it_and_a_cancelled_opening_costs_nothing() {
+fn opening_progress_ends_at_all_and_cancelling_costs_nothing() {
     let memory = left(&options(20), 20, false);
     let cancelled = Progress::default();
     cancelled.cancel();
@@ -287,7 +287,7 @@ fn progress_reaches_all_of_it_and_a_cancelled_opening_costs_nothing() {
 }
 
 #[test]
-fn a_store_full_of_damage_says_so_in_a_bounded_number_of_lines() {
+fn store_full_of_damage_gives_bounded_notes() {
     let memory = left(&options(120), 300, false);
     without_summaries(&memory);
     let segments = names(&memory).into_iter().filter(|name| name.ends_with(".seg"));
@@ -302,8 +302,8 @@ fn a_store_full_of_damage_says_so_in_a_bounded_number_of_lines() {
     assert_eq!(there(&store, 300).len(), 0);
 }
 
-/// A store that a crash left, with four blocks in one segment and each in a group of its own; returns where in the file
-/// the second of them begins, and the third.
+/// A crashed store, with four blocks in one segment and each in a group of its own; returns the starts of the second
+/// and the third in the file.
 fn crashed(options: &Options) -> (Memory, Range<u64>) {
     let memory = Memory::recording();
     let store = open(&memory, options);
@@ -319,9 +319,9 @@ fn crashed(options: &Options) -> (Memory, Range<u64>) {
 }
 
 #[test]
-fn what_a_scan_could_not_see_is_looked_for_at_the_next_start_after_a_clean_end() {
+fn part_hidden_from_a_scan_is_found_at_the_next() {
     for options in [options(20), sealed(1, 20)] {
-        // Its header, so that it is not found; and all of its group but the header.
+        // Its header, so it is not found; and all of its group but the header.
         for is_header in [true, false] {
             let (memory, second) = crashed(&options);
             let hidden = match is_header {
@@ -342,7 +342,7 @@ fn what_a_scan_could_not_see_is_looked_for_at_the_next_start_after_a_clean_end()
 }
 
 #[test]
-fn a_container_before_a_bad_place_is_read_by_its_own_length() {
+fn container_before_a_bad_place_is_read_by_its_length() {
     for options in [options(20), sealed(1, 20)] {
         let (memory, second) = crashed(&options);
         let disk = Arc::new(common::hiding(&memory, name(1), second.start..second.start + 1));
@@ -356,7 +356,7 @@ fn a_container_before_a_bad_place_is_read_by_its_own_length() {
         assert_eq!((compacted.kept, compacted.lost.len(), compacted.left.len()), (3, 1, 0), "{compacted:?}");
         assert!(compacted.lost.noted()[0].to_string().contains("a part of it"), "{compacted:?}");
     }
-    // What is damaged is no container's either; a sealed page of it does not open.
+    // Damaged bytes are no container's either; a sealed page of them does not open.
     let (memory, second) = crashed(&sealed(1, 20));
     memory.damage(&name(1), |bytes| bytes[second.start as usize] ^= 1);
     let store = open(&memory, &sealed(1, 20));
@@ -365,7 +365,7 @@ fn a_container_before_a_bad_place_is_read_by_its_own_length() {
 }
 
 #[test]
-fn small_chunks_of_a_segment_that_was_refused_at_a_start_are_found_at_the_next() {
+fn small_chunks_refused_at_one_start_are_found_later() {
     let memory = left(&options(20), 20, false);
     without_summaries(&memory);
     let footer = memory.list().unwrap().iter().find(|(file, _)| *file == name(2)).unwrap().1 - 4096;

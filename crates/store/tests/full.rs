@@ -1,4 +1,4 @@
-//! Disks that have no room left.
+//! Full disks.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -18,7 +18,7 @@ fn insert(store: &Store, number: u64) -> Inserted {
 }
 
 #[test]
-fn compacting_on_a_full_disk_says_so_and_keeps_what_was_not_written_again() {
+fn compacting_on_a_full_disk_fails_and_keeps_the_rest() {
     let memory = Memory::default();
     let store = open(&memory, &options(200));
     (0..60).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
@@ -34,7 +34,7 @@ fn compacting_on_a_full_disk_says_so_and_keeps_what_was_not_written_again() {
 }
 
 #[test]
-fn an_index_that_is_large_beside_the_store_costs_nothing_of_it_on_a_full_disk() {
+fn large_index_costs_no_content_on_a_full_disk() {
     let memory = Memory::default();
     let store = open(&memory, &options(200));
     (0..12).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
@@ -49,8 +49,8 @@ fn an_index_that_is_large_beside_the_store_costs_nothing_of_it_on_a_full_disk() 
 }
 
 #[test]
-fn the_oldest_give_way_to_a_footer_that_finds_no_room() {
-    // A disk that takes no room in advance, and once has none for a footer.
+fn oldest_segments_give_way_to_a_footer_without_room() {
+    // A disk without reservation of room, and at one time without any for a footer.
     let (memory, has_refused) = (Memory::default(), Arc::new(AtomicBool::default()));
     let (disk, once) = (memory.clone(), Arc::clone(&has_refused));
     let meddle = move |op: Op, name: &str, at: u64, len: usize| {
@@ -77,8 +77,8 @@ fn grown(disk: Arc<dyn Backend>) -> Store {
 }
 
 #[test]
-fn a_disk_that_does_not_let_go_of_what_is_removed_costs_a_part_of_the_store() {
-    // What is removed gives no room back: a snapshot has it, or another program takes it.
+fn disk_keeping_removed_room_costs_a_part_of_the_store() {
+    // Removals give no room back: a snapshot has it, or another program takes it.
     let is_full = Arc::new(AtomicBool::default());
     let refuses = Arc::clone(&is_full);
     let meddle = move |op: Op, _: &str, _: u64, _: usize| match op {
@@ -89,7 +89,7 @@ fn a_disk_that_does_not_let_go_of_what_is_removed_costs_a_part_of_the_store() {
     is_full.store(true, Relaxed);
     let held = (79..100).find(|number| insert(&store, *number) == Inserted::Refused);
     assert!(held.is_some() && store.is_held_up());
-    // Three that had the room of a whole one together, and one more as it is held up.
+    // Three with the room of a whole one together, and one more as it is held up.
     assert!(store.counts().evicted_segments <= 4, "{:?}", store.counts());
     assert!(whole(&store, &[LEN; 79]).len() >= 60);
     // As many again at the first sync, and ever fewer later: this is an hour and a half.
@@ -101,7 +101,7 @@ fn a_disk_that_does_not_let_go_of_what_is_removed_costs_a_part_of_the_store() {
 }
 
 #[test]
-fn a_disk_that_finds_out_late_that_it_is_full_gets_room_from_many_short_segments_at_once() {
+fn late_full_disk_gets_room_from_many_short_segments() {
     let (memory, is_full) = (Memory::default(), Arc::new(AtomicBool::default()));
     let refuses = Arc::clone(&is_full);
     let meddle = move |op: Op, _: &str, _: u64, _: usize| match op {
@@ -130,7 +130,7 @@ fn a_disk_that_finds_out_late_that_it_is_full_gets_room_from_many_short_segments
 }
 
 #[test]
-fn a_full_disk_that_removes_nothing_costs_nothing_more() {
+fn full_disk_without_removals_costs_nothing_more() {
     let memory = Memory::default();
     let store = grown(Arc::new(memory.clone()));
     memory.fail_writes(Some(io::ErrorKind::StorageFull));
@@ -143,7 +143,7 @@ fn a_full_disk_that_removes_nothing_costs_nothing_more() {
     assert!(matches!(insert(&store, 100), Inserted::Stored { .. }));
 }
 
-/// A disk that finds out that it is full when it is to sync, and has then dropped what it was to write.
+/// A disk that notices its lack of room at a sync, and has then dropped the pages to be written.
 fn delaying(memory: &Memory, is_full: &Arc<AtomicBool>) -> Arc<Meddled> {
     let (disk, is_full) = (memory.clone(), Arc::clone(is_full));
     let unsynced = Mutex::<Vec<(String, u64, usize)>>::default();
@@ -168,7 +168,7 @@ fn delaying(memory: &Memory, is_full: &Arc<AtomicBool>) -> Arc<Meddled> {
 }
 
 #[test]
-fn what_a_full_disk_drops_at_a_sync_counts_as_lost_and_the_store_goes_on_once_there_is_room() {
+fn content_dropped_at_a_sync_is_lost_and_writing_resumes() {
     for older in [0, 20] {
         let is_full = Arc::new(AtomicBool::default());
         let disk = delaying(&Memory::default(), &is_full);

@@ -1,4 +1,4 @@
-//! What was lost of a store that is looked at is said, and what a crash leaves is not called a loss.
+//! Reports of losses in a store at rest, without false ones after crashes.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -57,7 +57,7 @@ fn lines(faults: &Faults) -> Vec<String> {
     faults.noted().iter().map(Fault::to_string).collect()
 }
 
-/// Expects that a look finds one loss, as this says, and that compacting says the same and leaves a sound store.
+/// Expects one loss from a look, as described here, the same from compaction, and a sound store after it.
 #[track_caller]
 fn assert_lost(memory: &Memory, options: &Options, expected: &str) {
     let (found, opened) = verified(memory, options);
@@ -86,7 +86,7 @@ fn an_encrypted_segment_without_its_first_page_is_lost() {
 }
 
 #[test]
-fn a_first_page_that_is_damaged_is_said_although_all_behind_it_is_sound() {
+fn damaged_first_page_is_reported_in_spite_of_sound_content() {
     for closed in [true, false] {
         // Magic, version, kind, id, number, key, salt and check.
         for at in [0, 8, 12, 16, 24, 32, 48, 71] {
@@ -103,7 +103,7 @@ fn a_first_page_that_is_damaged_is_said_although_all_behind_it_is_sound() {
 }
 
 #[test]
-fn an_empty_first_page_is_what_a_power_cut_may_leave_of_a_segment_without_a_footer() {
+fn empty_first_page_without_footer_is_no_damage() {
     let memory = filled(&options(200), false);
     let files = segments(&memory);
     let (name, _) = files.last().unwrap();
@@ -116,7 +116,7 @@ fn an_empty_first_page_is_what_a_power_cut_may_leave_of_a_segment_without_a_foot
 }
 
 #[test]
-fn what_is_made_again_from_the_segments_is_not_damage() {
+fn files_rebuilt_from_segments_are_no_damage() {
     for file in ["store", "index", "0000000000000002.summary"] {
         let memory = filled(&options(200), true);
         memory.damage(file, |bytes| bytes[20] ^= 1);
@@ -128,7 +128,7 @@ fn what_is_made_again_from_the_segments_is_not_damage() {
 }
 
 #[test]
-fn the_newest_one_without_its_first_page_is_lost_too_unless_the_page_is_empty() {
+fn newest_segment_without_first_page_is_lost_unless_empty() {
     let options = sealed(1, 200);
     let memory = filled(&options, false);
     let (name, _) = segments(&memory).pop().unwrap();
@@ -142,7 +142,7 @@ fn the_newest_one_without_its_first_page_is_lost_too_unless_the_page_is_empty() 
 }
 
 #[test]
-fn a_segment_that_was_cut_is_damaged_and_how_much_is_gone_is_said() {
+fn cut_segment_is_damaged_with_its_loss_counted() {
     for options in [options(200), sealed(1, 200)] {
         for at in [0, 1] {
             let memory = filled(&options, true);
@@ -154,7 +154,7 @@ fn a_segment_that_was_cut_is_damaged_and_how_much_is_gone_is_said() {
 }
 
 #[test]
-fn a_segment_that_is_gone_is_missed_where_the_store_was_closed_in_order() {
+fn removed_segment_is_missed_after_a_clean_close() {
     let memory = filled(&options(200), true);
     let (name, _) = segments(&memory).swap_remove(1);
     memory.remove(&name).unwrap();
@@ -162,7 +162,7 @@ fn a_segment_that_is_gone_is_missed_where_the_store_was_closed_in_order() {
 }
 
 #[test]
-fn after_a_power_cut_summaries_say_what_was_sealed() {
+fn summaries_tell_sealed_segments_after_a_power_cut() {
     for options in [options(200), sealed(1, 200)] {
         let memory = filled(&options, false);
         let (name, len) = segments(&memory).swap_remove(1);
@@ -175,7 +175,7 @@ fn after_a_power_cut_summaries_say_what_was_sealed() {
 type Harm = fn(&Memory, &str, u64);
 
 #[test]
-fn without_summaries_the_file_itself_says_what_it_can() {
+fn file_without_summary_tells_its_own_state() {
     let harms: [(&str, Harm); 3] = [
         ("within a page", |memory, name, len| memory.truncate(name, len / 3 / 4096 * 4096 + 5).unwrap()),
         ("nothing in it", |memory, name, _| memory.truncate(name, 0).unwrap()),
@@ -191,13 +191,13 @@ fn without_summaries_the_file_itself_says_what_it_can() {
 }
 
 #[test]
-fn what_a_power_cut_leaves_is_not_damaged_and_it_is_said_that_there_may_have_been_more() {
+fn remains_of_a_power_cut_are_possible_loss_not_damage() {
     for options in [options(200), sealed(1, 200)] {
         let memory = filled(&options, false);
         let (found, opened) = verified(&memory, &options);
         assert!(found.damaged.is_empty() && found.unreadable.is_empty(), "{found:?}");
         assert!(opened.notes.iter().any(|note| note.contains("more cannot be told")), "{opened:?}");
-        // The start that looks through it knows all of it from then on.
+        // The start with its scan knows all of it from then on.
         let store = open(&memory, &options);
         assert_eq!(whole(&store, &[60_000; BLOCKS as usize]).len(), BLOCKS as usize);
         store.sync().unwrap();
@@ -216,7 +216,7 @@ fn a_footer_is_compared_with_its_check() {
 }
 
 #[test]
-fn what_has_the_name_of_a_segment_and_is_no_file_is_said_and_left() {
+fn non_file_with_a_segments_name_is_reported_and_left() {
     for at in [0, 1] {
         let dir = tempfile::tempdir().unwrap();
         let files = || Arc::new(Folder::open(dir.path()).unwrap());
@@ -225,7 +225,7 @@ fn what_has_the_name_of_a_segment_and_is_no_file_is_said_and_left() {
         store.close().unwrap();
         let at_rest = Options { at_rest: true, ..options(200) };
         let count = files().list().unwrap().iter().filter(|(name, _)| name.ends_with(".seg")).count();
-        // One in the middle, or the last, whose number would be the next.
+        // One in the middle, or the last; its number would be the next.
         let number = if at == 0 { 2 } else { count };
         let path = dir.path().join(format!("{number:016x}.seg"));
         std::fs::remove_file(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Disks that refuse a change, for a while or for good: what the store then takes, what it leaves, and what clearing does.
+//! Disks refusing changes, for a while or for good, and the store's reaction.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -41,7 +41,7 @@ fn assert_all_found(store: &Store, numbers: impl Iterator<Item = u64>) {
 }
 
 #[test]
-fn a_store_that_stops_while_it_is_held_up_says_so_and_asks_the_disk_no_more() {
+fn store_stopped_during_a_hold_asks_the_disk_no_more() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
     assert!(is_stored(&store, 0));
@@ -64,7 +64,7 @@ fn a_store_that_stops_while_it_is_held_up_says_so_and_asks_the_disk_no_more() {
 }
 
 #[test]
-fn what_a_clear_could_not_remove_the_next_one_does_and_the_store_goes_on_in_between() {
+fn files_left_by_a_clear_go_with_the_next() {
     for options in [options(20), sealed(1, 20)] {
         let memory = Memory::default();
         let store = open(&memory, &options);
@@ -91,7 +91,7 @@ fn what_a_clear_could_not_remove_the_next_one_does_and_the_store_goes_on_in_betw
 }
 
 #[test]
-fn one_file_that_stays_keeps_no_others() {
+fn one_unremovable_file_keeps_no_others() {
     let (memory, stays) = (Memory::default(), Arc::new(AtomicBool::new(true)));
     let refuses = Arc::clone(&stays);
     let meddle = move |op: Op, name: &str, _: u64, _: usize| {
@@ -149,7 +149,7 @@ fn nothing_is_written_for_a_clear_and_no_page_twice() {
 }
 
 #[test]
-fn a_store_that_cannot_be_sealed_to_be_compacted_stops() {
+fn store_stops_if_compaction_cannot_seal_it() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
     (0..3).for_each(|number| assert!(is_stored(&store, number)));
@@ -161,8 +161,8 @@ fn a_store_that_cannot_be_sealed_to_be_compacted_stops() {
 }
 
 #[test]
-fn what_was_dropped_as_the_store_was_held_up_is_not_known_any_more() {
-    // What was not written, or not synced.
+fn content_dropped_by_a_hold_is_forgotten() {
+    // Unwritten, or unsynced content.
     for (blocks, syncs) in [(1, false), (3, false), (3, true)] {
         let (memory, refused) = (Memory::default(), Arc::new(Mutex::new(None)));
         let refuses = Arc::clone(&refused);
@@ -173,7 +173,7 @@ fn what_was_dropped_as_the_store_was_held_up_is_not_known_any_more() {
         let store = opened(&memory, Box::new(meddle), &options(20));
         assert!(is_stored(&store, 0));
         store.sync().unwrap();
-        // One that is a small chunk itself, too.
+        // One equal to a small chunk, too.
         let small = block(100, 1000);
         (1..=blocks).for_each(|number| assert!(is_stored(&store, number)));
         assert!(matches!(store.insert(&small, &parts(&small), 1), Inserted::Stored { .. }));
@@ -194,7 +194,7 @@ fn what_was_dropped_as_the_store_was_held_up_is_not_known_any_more() {
 }
 
 #[test]
-fn what_was_not_written_as_the_disk_failed_is_not_believed_to_be_there() {
+fn content_unwritten_at_a_failure_is_unknown() {
     let (memory, fails) = (Memory::default(), Arc::new(AtomicBool::default()));
     let refuses = Arc::clone(&fails);
     let meddle = move |op: Op, name: &str, _: u64, _: usize| {
@@ -210,7 +210,7 @@ fn what_was_not_written_as_the_disk_failed_is_not_believed_to_be_there() {
 }
 
 #[test]
-fn segments_left_for_want_of_descriptors_give_back_their_room_before_others_give_way() {
+fn segments_left_without_descriptors_give_their_room_back_first() {
     let (memory, errno) = (Memory::default(), Arc::new(AtomicI32::new(0)));
     let refuses = Arc::clone(&errno);
     let meddle = move |op: Op, name: &str, _: u64, _: usize| match refuses.load(Relaxed) {
@@ -241,7 +241,7 @@ fn segments_left_for_want_of_descriptors_give_back_their_room_before_others_give
 }
 
 #[test]
-fn a_file_whose_first_page_could_not_be_written_does_not_stay() {
+fn file_without_a_written_first_page_is_removed() {
     let (memory, fails) = (Memory::default(), Arc::new(AtomicBool::new(true)));
     let refuses = Arc::clone(&fails);
     let meddle = move |op: Op, name: &str, _: u64, _: usize| {

@@ -1,5 +1,5 @@
-//! A process that fills a store is killed at random moments: nothing wrong comes out afterwards, and no more is lost
-//! than was not synced. What the store has room for is there, whatever it says itself of how far it reaches back.
+//! A filling process killed at random moments: nothing wrong, and only unsynced content lost. All content within the
+//! store's room is there, in spite of its own account of its age.
 //!
 //! `cargo test -p oncewire-store --test kill -- 200` kills 200 times instead of 20.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
@@ -39,7 +39,7 @@ fn main() {
     println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
 }
 
-/// Kills a process so many times, and returns the most blocks that it had taken and that were gone.
+/// Kills a process so many times, and returns the most accepted blocks lost by a kill.
 fn kill_again_and_again(kills: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let (mut next, mut most_lost) = (0, 0);
@@ -60,7 +60,7 @@ fn kill_again_and_again(kills: u64) -> u64 {
                 assert!(read(&store, part).unwrap(), "{context}: a part of {number} is gone, {opened:?}");
             }
         }
-        // What was not promised is there or not, and never wrong: `read` looks at that.
+        // Unpromised blocks are there or not, and never wrong: `read` looks at that.
         let there =
             (promised..taken).filter(|number| read(&store, &content(*number)).unwrap()).count() as u64;
         let lost = taken - promised - there;
@@ -75,8 +75,8 @@ fn kill_again_and_again(kills: u64) -> u64 {
     most_lost
 }
 
-/// Returns the first of the blocks before `taken` that the store has room for with all that came after them: as much as
-/// its segments may take, but for two. One is for what comes next, and the oldest goes as a whole.
+/// Returns the first of the blocks before `taken` with room in the store for it and all later ones: the room of its
+/// segments, but for two. One is for the next content, and the oldest goes as a whole.
 fn oldest_with_room(taken: u64, starts: &BTreeSet<u64>) -> u64 {
     let mut room = (SEGMENTS - 2) * MIN_SEGMENT_BYTES;
     let mut oldest = taken;
@@ -88,14 +88,14 @@ fn oldest_with_room(taken: u64, starts: &BTreeSet<u64>) -> u64 {
     oldest
 }
 
-/// Returns how many bytes of disk a block takes at most: its own, 32 for each of its chunks in directory, footer and
-/// summary, a page that ends its group, and its part of what comes with a full segment.
+/// Returns an upper bound of a block's bytes on disk: its own, 32 for each of its chunks in directory, footer and
+/// summary, a page at the end of its group, and its part of a full segment's overhead.
 fn most_on_disk(number: u64) -> u64 {
     let block = content(number);
     block.len() as u64 + 32 * parts(&block).len() as u64 + 4096 + OF_A_SEGMENT / 6
 }
 
-/// Lets a process fill the store and kills it; returns the first block that was not promised to be durable, and a block
+/// Lets a process fill the store and kills it; returns the first block without a promise of durability, and a block
 /// behind the last that it may have taken.
 fn run_and_kill(folder: &Path, from: u64, seed: u64) -> (u64, u64) {
     let mut process = Command::new(std::env::current_exe().unwrap())
@@ -116,11 +116,11 @@ fn run_and_kill(folder: &Path, from: u64, seed: u64) -> (u64, u64) {
     for _ in 0..seed % 60 {
         note(lines.next().expect("the process goes on until it is killed").unwrap());
     }
-    // Into the middle of whatever it does.
+    // Into the middle of its work.
     (0..mixed(seed) % 200_000).for_each(|i| _ = std::hint::black_box(i));
     process.kill().unwrap();
     process.wait().unwrap();
-    // What it said before it died counts; the last line may be cut.
+    // Its words before the kill count; the last line may be cut.
     let mut rest: Vec<String> = lines.map_while(Result::ok).collect();
     if rest.last().is_some_and(|last| !last.ends_with(';')) {
         rest.pop();
@@ -159,11 +159,11 @@ fn content(number: u64) -> Vec<u8> {
     block(number, 1 + mixed(number) as usize % 65_536)
 }
 
-/// Segments that the store has room for, if they are full.
+/// Full segments within the store's room.
 const SEGMENTS: u64 = 8;
 /// Blocks from one sync to the next, and from one end in order to the next.
 const SYNC_EVERY: u64 = 5;
 const CLOSE_EVERY: u64 = 23;
-/// Bytes of disk that come with a segment, whatever is in it: first pages of it and of its summary, and what fills the
-/// last pages of its footer and of that.
+/// Overhead of a segment on disk: first pages of it and of its summary, and the padding of the last pages of its
+/// footer and summary.
 const OF_A_SEGMENT: u64 = 4 * 4096;

@@ -56,7 +56,7 @@ fn next(from: &Receiver<ReadOutcome>) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_read_finds_what_a_job_brings_that_was_taken_before_it() {
+fn read_finds_the_chunks_of_an_earlier_job() {
     let pool = pool(&Memory::default());
     let release = hold(&pool);
     put(&pool, 1).unwrap();
@@ -69,7 +69,7 @@ fn a_read_finds_what_a_job_brings_that_was_taken_before_it() {
 }
 
 #[test]
-fn a_read_that_finds_its_chunk_waits_for_no_job() {
+fn read_with_a_find_waits_for_no_job() {
     let pool = pool(&Memory::default());
     put(&pool, 1).unwrap();
     let (to, from) = channel();
@@ -83,7 +83,7 @@ fn a_read_that_finds_its_chunk_waits_for_no_job() {
 }
 
 #[test]
-fn a_read_of_what_is_there_now_waits_for_no_job() {
+fn read_of_present_content_waits_for_no_job() {
     let pool = pool(&Memory::default());
     put(&pool, 1).unwrap();
     let ((to, from), (later, _later)) = (channel(), channel());
@@ -104,7 +104,7 @@ fn a_read_of_what_is_there_now_waits_for_no_job() {
 }
 
 #[test]
-fn what_no_job_brings_is_absent() {
+fn chunk_from_no_job_is_absent() {
     let pool = pool(&Memory::default());
     put(&pool, 1).unwrap();
     let (to, from) = channel();
@@ -148,7 +148,7 @@ fn bytes_of_jobs_are_bounded_too() {
 }
 
 #[test]
-fn closing_finishes_what_waits() {
+fn closing_finishes_waiting_work() {
     let memory = Memory::default();
     let pool = pool(&memory);
     let release = hold(&pool);
@@ -164,7 +164,7 @@ fn closing_finishes_what_waits() {
 }
 
 #[test]
-fn a_job_that_panics_takes_nobody_with_it() {
+fn panicking_job_harms_no_others() {
     let pool = pool(&Memory::default());
     pool.ingest(1, |_| panic!("as the test has it")).unwrap();
     put(&pool, 1).unwrap();
@@ -175,7 +175,7 @@ fn a_job_that_panics_takes_nobody_with_it() {
 }
 
 #[test]
-fn the_time_of_a_read_is_that_of_the_modelled_disk_shared_by_the_readers() {
+fn service_time_is_the_disks_shared_by_the_readers() {
     let memory = Memory::default();
     {
         let pool = pool(&memory);
@@ -204,7 +204,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Fills two segments, and opens the store again behind something that meddles with reads.
+/// Fills two segments, and opens the store again behind meddled reads.
 fn filled(meddled: impl FnOnce(&Memory) -> Meddled) -> Pool {
     filled_with(LIMITS, meddled)
 }
@@ -212,7 +212,7 @@ fn filled(meddled: impl FnOnce(&Memory) -> Meddled) -> Pool {
 fn filled_with(limits: Limits, meddled: impl FnOnce(&Memory) -> Meddled) -> Pool {
     let memory = Memory::default();
     let first = pool(&memory);
-    // More than a segment, of which the beginning is in the first.
+    // More than a segment, with its beginning in the first.
     for number in 1..30 {
         until("there is room", || put(&first, number).is_ok());
     }
@@ -222,7 +222,7 @@ fn filled_with(limits: Limits, meddled: impl FnOnce(&Memory) -> Meddled) -> Pool
 }
 
 #[test]
-fn what_is_in_memory_waits_for_no_disk_and_what_several_want_is_read_once() {
+fn memory_waits_for_no_disk_and_shared_reads_are_one() {
     let gate = Gate::default();
     let pool = filled_with(Limits { readers: 1, ..LIMITS }, |memory| {
         gate.before(memory, |name| name == "0000000000000001.seg")
@@ -243,13 +243,13 @@ fn what_is_in_memory_waits_for_no_disk_and_what_several_want_is_read_once() {
     }
     let after = pool.store().counts();
     assert_eq!((after.hits - before.hits, after.hit_bytes - before.hit_bytes), (7, 7 * 50_000));
-    // That which was held was counted when it began.
+    // The held one was counted at its begin.
     assert_eq!(after.disk_reads - before.disk_reads, 2);
     pool.close().unwrap();
 }
 
 #[test]
-fn one_reader_that_the_disk_holds_does_not_hold_the_others() {
+fn one_reader_held_by_the_disk_does_not_hold_others() {
     let gate = Gate::default();
     let pool = filled(|memory| gate.before(memory, |name| name == "0000000000000001.seg"));
     gate.shut(true);
@@ -271,7 +271,7 @@ fn one_reader_that_the_disk_holds_does_not_hold_the_others() {
 }
 
 #[test]
-fn when_the_disk_holds_all_readers_it_is_told_and_who_waits_is_turned_away() {
+fn stall_of_all_readers_is_reported_and_waiting_reads_leave() {
     let gate = Gate::default();
     let pool = filled(|memory| gate.before(memory, |_| true));
     gate.shut(true);
@@ -295,7 +295,7 @@ fn when_the_disk_holds_all_readers_it_is_told_and_who_waits_is_turned_away() {
 }
 
 #[test]
-fn a_pool_whose_disk_hangs_can_be_given_up_at_once() {
+fn pool_on_a_hanging_disk_can_be_abandoned_at_once() {
     let gate = Gate::default();
     let pool = filled(|memory| gate.before(memory, |_| true));
     gate.shut(true);
@@ -311,7 +311,7 @@ fn a_pool_whose_disk_hangs_can_be_given_up_at_once() {
 }
 
 #[test]
-fn a_read_that_panics_is_answered_and_leaves_its_place() {
+fn panicking_read_is_answered_and_leaves_its_place() {
     let pool = filled(|memory| {
         let meddle = |op: Op, name: &str, at: u64, len: usize| {
             let is_it = op == Op::Read && name == "0000000000000001.seg" && at > 0 && len == 50_000;
@@ -332,7 +332,7 @@ fn a_read_that_panics_is_answered_and_leaves_its_place() {
 }
 
 #[test]
-fn a_job_that_goes_first_is_taken_however_many_wait_and_no_read_waits_for_it() {
+fn first_job_passes_a_full_queue_without_delaying_reads() {
     let pool = pool(&Memory::default());
     let release = hold(&pool);
     let (order, done) = channel();
@@ -352,7 +352,7 @@ fn a_job_that_goes_first_is_taken_however_many_wait_and_no_read_waits_for_it() {
     assert!(next(&from).is_none());
     let order: Vec<_> = (0..5).map(|_| done.recv_timeout(LONG).unwrap()).collect();
     assert_eq!(order, ["first", "behind", "behind", "behind", "behind"]);
-    // One that goes first is not what a read waits for, so the count of those that are done is right behind it.
+    // No read waits for a job with precedence, so the count of finished jobs is right behind it.
     let release = hold(&pool);
     pool.ingest_first(note("first")).unwrap();
     put(&pool, 1).unwrap();
@@ -363,7 +363,7 @@ fn a_job_that_goes_first_is_taken_however_many_wait_and_no_read_waits_for_it() {
 }
 
 #[test]
-fn who_waits_for_a_job_alone_is_turned_away_and_the_others_are_served() {
+fn patient_reads_are_turned_away_and_others_served() {
     let gate = Gate::default();
     let pool = filled(|memory| gate.before(memory, |name| name == "0000000000000001.seg"));
     let release = hold(&pool);
@@ -387,8 +387,8 @@ fn who_waits_for_a_job_alone_is_turned_away_and_the_others_are_served() {
     pool.close().unwrap();
 }
 
-/// Were a wake-up lost, a read would wait with all threads idle, or the pool would not end: nothing else happens here that
-/// could wake anybody later.
+/// After a lost wake-up, a read would wait with all threads idle, or the pool would not end: nothing else happens
+/// here to wake anybody later.
 #[test]
 fn no_read_and_no_job_is_left_to_sleeping_threads() {
     for readers in [1, 2, 4] {
@@ -405,7 +405,7 @@ fn no_read_and_no_job_is_left_to_sleeping_threads() {
                         let stored = content.clone();
                         let job = move |store: &Store| _ = store.insert(&stored, &parts(&stored), 0);
                         until("there is room", || pool.ingest(1, job.clone()).is_ok());
-                        // One that is there, mostly behind the job, and one that never is; then nobody does anything.
+                        // One present, mostly behind the job, and one always absent; then nobody does anything.
                         read(pool, &content, &to).unwrap();
                         read(pool, &block(number | 1 << 40, 4096), &to).unwrap();
                         let answers = [next(&from), next(&from)];

@@ -1,4 +1,4 @@
-//! What verifying and compacting make of a disk that refuses to read.
+//! Verification and compaction on a disk refusing reads.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -9,7 +9,7 @@ use common::refused::{left, name, names, there, with_a_bad_place};
 use common::{EIO, EMFILE, block, open, options, parts, sealed};
 use oncewire_store::{Memory, Options, Progress, Store};
 
-/// A store of 200 containers in a few files: one holds what is inserted at once, and takes three pages here.
+/// A store of 200 containers in a few files: one holds the blocks of one insert, and takes three pages here.
 fn of_many_containers() -> (Memory, Options, Store) {
     let memory = Memory::default();
     let options = Options { segment_bytes: 2 << 20, ..options(40) };
@@ -23,7 +23,7 @@ fn of_many_containers() -> (Memory, Options, Store) {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_apart_from_damage_and_a_file_of_which_nothing_is_read_stays() {
+fn unreadable_content_is_no_damage_and_unreadable_files_stay() {
     let memory = left(&options(40), 20, true);
     let store = open(&memory, &options(40));
     memory.fail_reads_of(&name(2), Some(EIO));
@@ -46,7 +46,7 @@ fn what_cannot_be_read_is_told_apart_from_damage_and_a_file_of_which_nothing_is_
 }
 
 #[test]
-fn of_a_file_that_refuses_everything_not_all_is_tried() {
+fn fully_refused_file_is_tried_in_part() {
     let (memory, _, store) = of_many_containers();
     let whole = store.verify(&Progress::default()).unwrap();
     memory.fail_reads_of(&name(1), Some(EIO));
@@ -57,7 +57,7 @@ fn of_a_file_that_refuses_everything_not_all_is_tried() {
 }
 
 #[test]
-fn of_a_file_that_refuses_nearly_everything_the_first_refusals_are_listed_and_all_are_counted() {
+fn many_refusals_are_counted_and_the_first_listed() {
     let (memory, options, store) = of_many_containers();
     let of_first = store.stat().containers;
     // The first container can be read, and then nothing.
@@ -73,7 +73,7 @@ fn of_a_file_that_refuses_nearly_everything_the_first_refusals_are_listed_and_al
 }
 
 #[test]
-fn compacting_goes_past_bad_places_and_says_what_was_lost() {
+fn compacting_passes_bad_places_and_reports_losses() {
     for options in [options(40), sealed(1, 40)] {
         let (memory, store) = with_a_bad_place(&options, 20_000..28_000);
         let before = store.stat().containers;
@@ -90,7 +90,7 @@ fn compacting_goes_past_bad_places_and_says_what_was_lost() {
 }
 
 #[test]
-fn a_process_that_may_read_no_more_loses_nothing_by_compacting() {
+fn compacting_without_descriptors_loses_nothing() {
     let memory = left(&options(40), 20, true);
     let store = open(&memory, &options(40));
     memory.fail_reads_of(&name(2), Some(EMFILE));

@@ -1,4 +1,4 @@
-//! What a store promises, on a disk in memory.
+//! The promises of a store, on a disk in memory.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -29,7 +29,7 @@ fn insert_all(store: &Store, lens: &[usize]) {
 }
 
 #[test]
-fn every_chunk_of_every_level_is_found_before_and_after_it_is_written() {
+fn chunks_of_all_levels_are_found_before_and_after_writing() {
     let store = open(&Memory::default(), &options(8));
     let block = block(1, 60_000);
     let parts = parts(&block);
@@ -46,7 +46,7 @@ fn every_chunk_of_every_level_is_found_before_and_after_it_is_written() {
 }
 
 #[test]
-fn a_block_that_is_there_is_not_stored_again_and_shared_chunks_move_to_the_newer_one() {
+fn known_block_is_not_stored_again_and_shared_chunks_move() {
     let store = open(&Memory::default(), &options(8));
     let first = block(1, 50_000);
     store.insert(&first, &parts(&first), 0);
@@ -60,7 +60,7 @@ fn a_block_that_is_there_is_not_stored_again_and_shared_chunks_move_to_the_newer
 }
 
 #[test]
-fn where_a_chunk_is_tells_which_reads_bring_it() {
+fn place_of_a_chunk_predicts_its_reads() {
     let memory = Memory::default();
     let store = open(&memory, &options(8));
     insert_all(&store, &[65_536; 20]);
@@ -84,7 +84,7 @@ fn where_a_chunk_is_tells_which_reads_bring_it() {
 }
 
 #[test]
-fn a_large_chunk_takes_one_read_and_small_neighbours_take_one_together() {
+fn large_chunk_takes_one_read_and_small_neighbours_share_one() {
     let memory = Memory::default();
     let store = open(&memory, &options(8));
     let lens = [65_536; 20];
@@ -120,14 +120,14 @@ fn the_oldest_segment_goes_when_the_capacity_is_reached() {
     assert!(first > 0 && there.len() < 100);
     assert_eq!(there, (first..100).collect::<Vec<_>>(), "what is left are the youngest");
     let horizon = store.horizon();
-    // Blocks came at the time that is their number.
+    // Each block came at its number's time.
     assert!(horizon.oldest_s.unwrap() <= first && horizon.oldest_s.unwrap() > 0);
     assert!(horizon.evicted_segments > 0);
     assert!(store.stat().file_bytes <= options(4).capacity);
 }
 
 #[test]
-fn a_store_that_was_closed_has_everything_and_its_index() {
+fn closed_store_has_everything_and_its_index() {
     let memory = Memory::default();
     let lens = lens(40);
     let store = open(&memory, &options(20));
@@ -142,7 +142,7 @@ fn a_store_that_was_closed_has_everything_and_its_index() {
 }
 
 #[test]
-fn without_its_index_a_store_is_rebuilt_from_footers_and_has_the_same() {
+fn store_without_index_is_rebuilt_from_footers() {
     let memory = Memory::default();
     let lens = lens(40);
     let store = open(&memory, &options(20));
@@ -169,7 +169,7 @@ fn without_its_index_a_store_is_rebuilt_from_footers_and_has_the_same() {
 }
 
 #[test]
-fn what_is_empty_of_a_segment_is_passed_over_in_few_reads() {
+fn empty_part_of_a_segment_takes_few_reads() {
     for options in [options(2), sealed(1, 2)] {
         let segment_bytes = 16 << 20;
         let options = Options { segment_bytes, capacity: 2 * segment_bytes, ..options };
@@ -188,7 +188,7 @@ fn what_is_empty_of_a_segment_is_passed_over_in_few_reads() {
 }
 
 #[test]
-fn an_index_that_an_older_start_left_is_not_taken_up() {
+fn index_left_by_an_older_start_is_not_taken_up() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
     insert_all(&store, &lens(10));
@@ -201,7 +201,7 @@ fn an_index_that_an_older_start_left_is_not_taken_up() {
 }
 
 #[test]
-fn a_store_that_is_begun_and_ended_often_finds_what_is_in_its_many_short_segments() {
+fn many_short_segments_of_a_store_are_found() {
     let (memory, lens) = (Memory::default(), [60_000; 150]);
     for (i, len) in lens.into_iter().enumerate() {
         let store = open(&memory, &options(20));
@@ -245,7 +245,7 @@ fn a_full_disk_shrinks_the_store_and_traffic_goes_on() {
 }
 
 #[test]
-fn a_disk_that_fails_writes_stops_the_store_and_what_was_written_is_still_read() {
+fn failed_write_stops_the_store_and_written_content_is_readable() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
     let lens = lens(20);
@@ -263,7 +263,7 @@ fn a_disk_that_fails_writes_stops_the_store_and_what_was_written_is_still_read()
 }
 
 #[test]
-fn a_flipped_bit_is_an_error_that_names_file_and_offset() {
+fn flipped_bit_is_an_error_with_file_and_offset() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
     insert(&store, 1, 60_000);
@@ -277,7 +277,7 @@ fn a_flipped_bit_is_an_error_that_names_file_and_offset() {
 }
 
 #[test]
-fn what_is_stored_again_replaces_what_was_damaged() {
+fn content_stored_again_replaces_damaged_content() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
     insert(&store, 1, 60_000);
@@ -306,7 +306,7 @@ fn another_chunk_with_a_similar_tag_is_not_handed_out() {
 }
 
 #[test]
-fn blocks_that_make_no_sense_are_refused() {
+fn invalid_blocks_are_refused() {
     let store = open(&Memory::default(), &options(8));
     let part = |start, len| Part { tag: 1, level: 0, start, len };
     assert_eq!(store.insert(&[], &[], 0), Inserted::Refused);
@@ -329,14 +329,14 @@ fn impossible_sizes_are_said_before_anything_is_written() {
 }
 
 #[test]
-fn compacting_drops_what_is_damaged_or_superseded_and_keeps_the_rest() {
+fn compacting_drops_damaged_and_superseded_content_only() {
     let memory = Memory::default();
     let store = open(&memory, &options(40));
     let root = |number| parts(&block(number, 65_536))[0];
     for i in 0..30 {
         store.insert(&block(i, 65_536), &[root(i)], i);
     }
-    // Other blocks take the tags of the first ten along, which nothing in the old place is found by any more.
+    // Other blocks take the tags of the first ten along, so nothing is found at the old place by them any more.
     for i in 0..10 {
         store.insert(&block(100 + i, 65_536), &[root(100 + i), root(i)], i);
     }
@@ -358,7 +358,7 @@ fn compacting_drops_what_is_damaged_or_superseded_and_keeps_the_rest() {
 }
 
 #[test]
-fn compacting_ends_also_when_small_chunks_get_out_of_reach_meanwhile() {
+fn compacting_ends_with_small_chunks_out_of_reach() {
     // As many containers as the index of small chunks reaches, and some more.
     for blocks in [256, 257, 262, 267, 268] {
         let memory = Memory::default();
@@ -377,8 +377,8 @@ fn compacting_ends_also_when_small_chunks_get_out_of_reach_meanwhile() {
     }
 }
 
-/// Fills a store with 300 blocks, of which the small chunk that they begin with is named too, where a slot of the tables
-/// numbers 256 containers.
+/// Fills a store with 300 blocks, with a name for the small chunk at each one's beginning too, and 256 container
+/// numbers in a slot of the tables.
 fn more_containers_than_a_slot_can_number() -> (Memory, Store) {
     let memory = Memory::default();
     let few = IndexMemory { coarse: 1 << 16, medium: 4096, fine: 64 };
@@ -392,15 +392,15 @@ fn more_containers_than_a_slot_can_number() -> (Memory, Store) {
     (memory, store)
 }
 
-/// The small chunk that a block begins with.
+/// The small chunk at a block's beginning.
 fn small(number: u64) -> Vec<u8> {
     block(number, 60_000)[..1024].to_vec()
 }
 
 #[test]
-fn compacting_keeps_small_chunks_of_more_containers_than_a_slot_can_number() {
+fn compacting_keeps_small_chunks_beyond_the_numbers_of_slots() {
     let (_memory, store) = more_containers_than_a_slot_can_number();
-    // Blocks that are small chunks themselves, and lie in containers of their own.
+    // Blocks equal to small chunks, in containers of their own.
     store.sync().unwrap();
     for number in 400..440 {
         let block = small(number);
@@ -415,7 +415,7 @@ fn compacting_keeps_small_chunks_of_more_containers_than_a_slot_can_number() {
 }
 
 #[test]
-fn compacting_past_a_damaged_footer_and_container_loses_that_container_alone() {
+fn compacting_past_damage_loses_one_container_alone() {
     let (memory, store) = more_containers_than_a_slot_can_number();
     store.sync().unwrap();
     let there = || (0..300).filter(|number| read(&store, &small(*number)).unwrap()).collect::<Vec<u64>>();
@@ -432,7 +432,7 @@ fn compacting_past_a_damaged_footer_and_container_loses_that_container_alone() {
 }
 
 #[test]
-fn a_sealed_store_serves_as_a_clear_one_and_shows_nothing_on_disk() {
+fn sealed_store_serves_and_shows_nothing_on_disk() {
     let memory = Memory::default();
     let lens = lens(60);
     let store = open(&memory, &sealed(1, 20));
@@ -448,7 +448,7 @@ fn a_sealed_store_serves_as_a_clear_one_and_shows_nothing_on_disk() {
     assert_eq!(whole(&store, &lens), (0..60).collect::<Vec<_>>());
     assert!(store.stat().encrypted);
     drop(store);
-    // And once more without the index, which is removed when a store is opened.
+    // And once more without the index, removed by an opening of the store.
     let (store, opened) = Store::open(Arc::new(memory.clone()), &sealed(1, 20)).unwrap();
     assert!(!opened.index_kept);
     assert_eq!(whole(&store, &lens), (0..60).collect::<Vec<_>>());
@@ -472,7 +472,7 @@ fn another_key_or_none_opens_nothing_and_costs_nothing() {
 }
 
 #[test]
-fn a_small_index_forgets_small_chunks_first_and_keeps_the_roots() {
+fn small_index_forgets_small_chunks_and_keeps_roots() {
     let index = IndexMemory { coarse: 1 << 16, medium: 1 << 10, fine: 1 << 10 };
     let store = open(&Memory::default(), &Options { index, ..options(100) });
     let lens = [65_536; 100];
@@ -484,7 +484,7 @@ fn a_small_index_forgets_small_chunks_first_and_keeps_the_roots() {
 }
 
 #[test]
-fn small_chunks_of_a_store_that_fills_slowly_go_before_they_are_taken_for_younger_ones() {
+fn old_small_chunks_go_before_they_look_younger() {
     let memory = Memory::default();
     // A slot of these tables numbers 256 containers, and each block takes one.
     let few = IndexMemory { coarse: 1 << 16, medium: 4096, fine: 1 << 14 };
@@ -506,7 +506,7 @@ fn small_chunks_of_a_store_that_fills_slowly_go_before_they_are_taken_for_younge
     }
 }
 
-/// Of small chunks, the youngest 200 are found, and of no other one is said that it is there.
+/// Of small chunks, the youngest 200 are found, and no other one is claimed to be there.
 fn assert_found_or_not_known(store: &Store, last: u64) {
     for (number, len) in (0..=last).flat_map(|number| [(number, 1024), (number, 128)]) {
         let chunk = &block(number, 60_000)[..len];
@@ -517,7 +517,7 @@ fn assert_found_or_not_known(store: &Store, last: u64) {
 }
 
 #[test]
-fn readers_beside_the_writer_find_everything_that_has_not_gone() {
+fn concurrent_readers_find_everything_not_evicted() {
     let store = open(&Memory::default(), &options(3));
     let (published, done) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -553,8 +553,8 @@ fn readers_beside_the_writer_find_everything_that_has_not_gone() {
 }
 
 #[test]
-fn what_is_beyond_the_reach_of_small_chunks_is_read_verified_and_compacted_all_the_same() {
-    // No room for small chunks, so that the offsets of old containers are left to the footers.
+fn content_beyond_small_chunks_reach_is_read_verified_and_compacted() {
+    // No room for small chunks, so the offsets of old containers are left to the footers.
     let index = IndexMemory { coarse: 1 << 18, medium: 64, fine: 64 };
     let options = Options { index, ..options(200) };
     let memory = Memory::default();

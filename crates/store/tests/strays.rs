@@ -1,4 +1,4 @@
-//! Files that somebody put beside the segments cost nothing of what is in those.
+//! Foreign files beside the segments cost nothing of the store's content.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -9,7 +9,7 @@ use common::refused::{LEN, insert, name, names};
 use common::{block, open, options, read, sealed};
 use oncewire_store::{Backend as _, Fault, Inserted, Memory, Options, Progress, Store};
 
-/// A number that no store of these tests comes to, that of a segment whose end no address has, and the last of all.
+/// A number beyond any store of these tests, that of a segment with an end beyond all addresses, and the last of all.
 const FAR: [u64; 3] = [0x10_0000, (1 << (64 - SPAN_BITS)) - 1, u64::MAX];
 const SPAN_BITS: u32 = oncewire_store::MIN_SEGMENT_BYTES.next_power_of_two().trailing_zeros();
 
@@ -44,7 +44,7 @@ fn has(store: &Store, number: u64) -> bool {
     read(store, &block(number, LEN)).unwrap()
 }
 
-/// Expects that a store goes on as if the file were not there; says whether that still is.
+/// Expects that a store goes on as if the file were not there; says whether it still is.
 #[track_caller]
 fn goes_on(memory: &Memory, options: &Options, stray: &str) -> bool {
     for start in 1..4 {
@@ -74,7 +74,7 @@ fn an_empty_file_or_garbage_beside_the_segments_costs_nothing() {
 }
 
 #[test]
-fn a_segment_of_another_store_far_behind_the_own_ones_costs_nothing_and_stays() {
+fn foreign_segment_far_behind_costs_nothing_and_stays() {
     for number in FAR {
         for options in [options(20), sealed(1, 20)] {
             let memory = with_one(&options);
@@ -85,7 +85,7 @@ fn a_segment_of_another_store_far_behind_the_own_ones_costs_nothing_and_stays() 
 }
 
 #[test]
-fn one_right_behind_the_own_ones_goes_when_its_turn_comes() {
+fn foreign_segment_right_behind_goes_in_its_turn() {
     let options = options(4);
     let memory = with_one(&options);
     put(&memory, &name(9), &of_another(&options, 9));
@@ -99,7 +99,7 @@ fn one_right_behind_the_own_ones_goes_when_its_turn_comes() {
 }
 
 #[test]
-fn who_looks_at_or_rewrites_a_store_says_what_is_in_the_way_and_loses_nothing() {
+fn look_and_rewrite_report_strays_and_lose_nothing() {
     for number in FAR {
         for options in [options(20), sealed(1, 20)] {
             let memory = with_one(&options);
@@ -121,7 +121,7 @@ fn who_looks_at_or_rewrites_a_store_says_what_is_in_the_way_and_loses_nothing() 
 }
 
 #[test]
-fn garbage_beside_the_segments_is_dropped_where_a_store_is_rewritten() {
+fn garbage_beside_the_segments_is_dropped_by_rewriting() {
     for options in [options(20), sealed(1, 20)] {
         let memory = with_one(&options);
         put(&memory, &name(FAR[0]), &[0x55; 10_000]);

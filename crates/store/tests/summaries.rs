@@ -1,4 +1,4 @@
-//! What a start without a clean end makes of summaries, and of a store that has none.
+//! Starts without a clean end, with summaries and without.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
@@ -22,12 +22,12 @@ fn fill(store: &Store, numbers: Range<u64>) {
     }
 }
 
-/// The same with so much index that no line of it is ever full.
+/// The same with enough index for no line of it ever to be full.
 fn roomy(options: Options) -> Options {
     Options { index: IndexMemory { coarse: 1 << 16, medium: 1 << 18, fine: 1 << 20 }, ..options }
 }
 
-/// What a process leaves that has put these blocks, synced them, and was killed.
+/// The remains of a process killed after storing and syncing these blocks.
 fn left(options: &Options, numbers: Range<u64>) -> Memory {
     let memory = Memory::default();
     let store = open(&memory, options);
@@ -45,7 +45,7 @@ fn files(memory: &Memory, ending: &str) -> Vec<String> {
     names.filter(|name| name.ends_with(ending)).collect()
 }
 
-/// Counts the chunks of these blocks, of all sizes, that are there; none is wrong.
+/// Counts the present chunks of these blocks, of all sizes; none is wrong.
 fn chunks(store: &Store, numbers: Range<u64>) -> usize {
     let found = |number| {
         let block = block(number, LEN);
@@ -74,19 +74,20 @@ fn reads(memory: &Memory, options: &Options) -> (Store, [u64; 2]) {
     (store, [0, 1].map(|i| counts[i].load(Relaxed)))
 }
 
-/// How many reads find what is in segments that are sealed: one of each footer, and with a key one of each first page.
+/// The number of reads to find the content of sealed segments: one of each footer, and with a key one of each first
+/// page.
 fn ends(options: &Options, segments: u64) -> u64 {
     if options.sealer.is_some() { 2 * segments } else { segments }
 }
 
 #[test]
-fn a_start_without_a_clean_end_reads_no_containers_but_those_of_the_last_segment() {
+fn unclean_start_reads_containers_of_the_last_segment_only() {
     for options in [roomy(options(200)), roomy(sealed(1, 200))] {
         let memory = left(&options, 0..60);
         let (store, [of_segments, of_summaries]) = reads(&memory, &options);
         let segments = store.stat().segments;
         assert!(segments > 10);
-        // The last is read in pieces, and what was left of its room.
+        // The last is read in pieces, and the rest of its room, too.
         let least = ends(&options, segments);
         assert!((least..least + 20).contains(&of_segments), "{of_segments} reads of {segments} segments");
         assert_eq!(of_summaries, segments);
@@ -96,12 +97,12 @@ fn a_start_without_a_clean_end_reads_no_containers_but_those_of_the_last_segment
 }
 
 #[test]
-fn chunks_that_come_again_are_found_at_their_newest_place_after_such_a_start() {
+fn repeated_chunks_are_at_their_newest_place_after_unclean_start() {
     let memory = Memory::default();
     let options = options(6);
     let store = open(&memory, &options);
     fill(&store, 0..1);
-    // The leaves of the first block come again in each one that follows, and the block itself is evicted.
+    // The leaves of the first block come again in each later one, and the block itself is evicted.
     for variant in 1..60 {
         let mut again = block(0, LEN);
         again[..8].copy_from_slice(&u64::to_le_bytes(variant));
@@ -119,7 +120,7 @@ fn chunks_that_come_again_are_found_at_their_newest_place_after_such_a_start() {
 }
 
 #[test]
-fn a_segment_that_a_crash_left_is_scanned_once() {
+fn segment_left_by_a_crash_is_scanned_once() {
     for options in [options(200), sealed(1, 200)] {
         let memory = left(&options, 0..3);
         for (start, scanned) in [1, 0, 0].into_iter().enumerate() {
@@ -141,7 +142,7 @@ fn a_segment_that_a_crash_left_is_scanned_once() {
         assert_eq!(store.verify(&Progress::default()).unwrap().damaged.len(), 0);
         store.compact(None, &Progress::default()).unwrap();
         drop(store);
-        // The segment of what was written again is closed.
+        // The segment with the rewritten content is closed.
         let (store, opened) = reopened(&memory, &options);
         assert_eq!((opened.scanned, chunks(&store, 0..12)), (0, all(0..12)));
         assert!(files(&memory, ".summary").len() <= files(&memory, ".seg").len());
@@ -149,7 +150,7 @@ fn a_segment_that_a_crash_left_is_scanned_once() {
 }
 
 #[test]
-fn a_segment_whose_file_is_not_as_its_summary_says_is_scanned() {
+fn segment_different_from_its_summary_is_scanned() {
     let memory = left(&options(200), 0..3);
     drop(reopened(&memory, &options(200)));
     let name = &files(&memory, ".seg")[0];
@@ -176,7 +177,7 @@ const HARMS: [fn(&mut Vec<u8>); 9] = [
 ];
 
 #[test]
-fn a_summary_that_is_not_sound_is_made_anew_from_containers() {
+fn unsound_summary_is_made_anew_from_containers() {
     for options in [options(200), sealed(1, 200)] {
         for (i, harm) in HARMS.into_iter().enumerate() {
             let memory = left(&options, 0..20);
@@ -211,7 +212,7 @@ fn a_summary_of_another_segment_or_store_is_not_believed() {
     assert_eq!((chunks(&store, 0..20), store.counts().absent), (all(0..20), 0));
 }
 
-/// Makes of a segment what an early build left: a footer that does not count small chunks.
+/// Makes a segment as of an early build: a footer without the counts of small chunks.
 fn as_by_an_early_build(bytes: &mut [u8], number: u64, id: u64) {
     let trailer = bytes.len() - 24;
     if !bytes[trailer..].starts_with(b"owfooter") {
@@ -227,7 +228,7 @@ fn as_by_an_early_build(bytes: &mut [u8], number: u64, id: u64) {
 }
 
 #[test]
-fn a_store_of_a_build_without_summaries_opens_and_has_them_from_then_on() {
+fn store_of_a_build_without_summaries_gets_them() {
     let options = roomy(options(200));
     let memory = left(&options, 0..60);
     files(&memory, ".summary").iter().for_each(|name| memory.remove(name).unwrap());
@@ -243,7 +244,7 @@ fn a_store_of_a_build_without_summaries_opens_and_has_them_from_then_on() {
 }
 
 #[test]
-fn an_index_that_is_laid_out_otherwise_is_made_from_containers() {
+fn index_of_another_layout_is_made_from_containers() {
     let memory = left(&options(200), 0..20);
     let index = IndexMemory { coarse: 1 << 15, medium: 1 << 15, fine: 1 << 19 };
     let (store, _) = reopened(&memory, &Options { index, ..options(200) });
@@ -251,7 +252,7 @@ fn an_index_that_is_laid_out_otherwise_is_made_from_containers() {
 }
 
 #[test]
-fn a_start_that_reads_containers_indexes_none_that_a_slot_cannot_number() {
+fn start_from_containers_indexes_only_numbers_of_slots() {
     // A slot of these tables numbers 256 containers.
     let index = IndexMemory { coarse: 1 << 16, medium: 4096, fine: 64 };
     let options = Options { index, ..options(400) };
@@ -274,7 +275,7 @@ fn a_start_that_reads_containers_indexes_none_that_a_slot_cannot_number() {
 }
 
 #[test]
-fn summaries_are_there_for_as_long_as_the_index_has_room_for_their_chunks() {
+fn summaries_last_as_long_as_their_index_entries() {
     let memory = Memory::default();
     // Room for the fine chunks of some 8 blocks, and for the medium ones of some 16.
     let index = IndexMemory { coarse: 1 << 15, medium: 1 << 12, fine: 1 << 14 };
@@ -292,7 +293,7 @@ fn summaries_are_there_for_as_long_as_the_index_has_room_for_their_chunks() {
     let before = chunks(&store, 370..400);
     store.sync().unwrap();
     drop(store);
-    // One that nobody has a segment for.
+    // One without a segment.
     memory.create(&format!("{:016x}.summary", 0xffff), 8192).unwrap();
     let (store, [_, of_summaries]) = reads(&memory, &options);
     assert!(of_summaries <= 8, "{of_summaries}");
@@ -304,7 +305,7 @@ fn summaries_are_there_for_as_long_as_the_index_has_room_for_their_chunks() {
 }
 
 #[test]
-fn a_store_of_large_chunks_alone_has_no_summaries_and_reads_no_containers() {
+fn store_of_large_chunks_has_no_summaries_and_scans_nothing() {
     let memory = Memory::default();
     let store = open(&memory, &options(200));
     for number in 0..40 {
@@ -321,7 +322,7 @@ fn a_store_of_large_chunks_alone_has_no_summaries_and_reads_no_containers() {
 }
 
 #[test]
-fn a_disk_that_takes_no_summaries_costs_a_slow_start_and_nothing_else() {
+fn disk_without_summaries_costs_only_a_slow_start() {
     let full = || io::ErrorKind::StorageFull.into();
     let errors: [fn() -> io::Error; 3] =
         [full, || io::Error::from_raw_os_error(EIO), || io::Error::from_raw_os_error(EMFILE)];
@@ -346,7 +347,7 @@ fn a_disk_that_takes_no_summaries_costs_a_slow_start_and_nothing_else() {
 }
 
 #[test]
-fn a_start_that_is_killed_at_any_change_is_followed_by_one_that_finds_everything() {
+fn start_after_a_killed_start_finds_everything() {
     for options in [options(200), sealed(1, 200)] {
         let mut changes = 0;
         for dies_at in 0.. {
@@ -359,7 +360,7 @@ fn a_start_that_is_killed_at_any_change_is_followed_by_one_that_finds_everything
                 *done += u64::from(op != Op::Read);
                 if *done > dies_at { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(()) }
             };
-            // Whatever it says.
+            // With any result.
             let _ = Store::open(Arc::new(Meddled(memory.clone(), Box::new(meddle))), &options);
             let (store, _) = reopened(&memory, &options);
             assert_eq!((chunks(&store, 0..12), store.counts().faults), (all(0..12), 0), "at {dies_at}");
@@ -378,7 +379,7 @@ fn taken(memory: &Memory) -> u64 {
 }
 
 #[test]
-fn a_store_takes_no_more_disk_than_it_may_with_its_summaries() {
+fn store_with_summaries_stays_within_its_capacity() {
     for options in [roomy(options(6)), roomy(sealed(1, 6))] {
         let memory = Memory::default();
         let store = open(&memory, &options);
@@ -389,7 +390,7 @@ fn a_store_takes_no_more_disk_than_it_may_with_its_summaries() {
             assert_eq!(store.stat().file_bytes, taken(&memory), "block {number}");
         }
         assert!(store.counts().evicted_segments > 0);
-        // Each has its summary but the one that is being filled, of which the room is reserved.
+        // Each has its summary except the open one, with its room reserved.
         assert_eq!(store.stat().segments, 1 + files(&memory, ".summary").len() as u64);
         store.sync().unwrap();
         drop(store);
@@ -406,7 +407,7 @@ fn a_store_takes_no_more_disk_than_it_may_with_its_summaries() {
 }
 
 #[test]
-fn a_store_that_had_no_summaries_lets_its_oldest_segment_go_for_them() {
+fn store_new_to_summaries_evicts_a_segment_for_them() {
     let options = roomy(options(200));
     let memory = left(&options, 0..60);
     let (store, _) = reopened(&memory, &options);
@@ -423,7 +424,7 @@ fn a_store_that_had_no_summaries_lets_its_oldest_segment_go_for_them() {
 }
 
 #[test]
-fn a_summary_whose_segment_was_removed_before_a_crash_is_removed_by_the_next_start() {
+fn summary_without_segment_is_removed_at_the_next_start() {
     let memory = Memory::recording();
     let options = roomy(options(3));
     let store = open(&memory, &options);
@@ -440,7 +441,7 @@ fn a_summary_whose_segment_was_removed_before_a_crash_is_removed_by_the_next_sta
         if !is_orphaned {
             continue;
         }
-        // Also where the index is found again: a start after one that was not clean, and one after that.
+        // Also with the index found again: a start after an unclean end, and one after that.
         let (store, _) = reopened(&crashed, &options);
         assert!(numbers(&crashed, ".summary").is_subset(&numbers(&crashed, ".seg")), "after {changes}");
         assert_eq!(store.stat().file_bytes, taken(&crashed), "after {changes}");

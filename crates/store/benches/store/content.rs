@@ -1,4 +1,4 @@
-//! Blocks that a number makes, and their trees.
+//! Numbered blocks, and their trees.
 
 use oncewire_store::Part;
 
@@ -13,7 +13,7 @@ pub(crate) fn mixed(i: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Fills a block; incompressible is all that matters.
+/// Fills a block with incompressible bytes.
 pub(crate) fn fill(number: u64, block: &mut [u8]) {
     let mut state = mixed(number);
     for word in block.chunks_exact_mut(8) {

@@ -65,7 +65,7 @@ fn row(name: &str, sizes: &[usize], layout: Layout, megabytes: u64) {
     );
 }
 
-/// Returns how fast a file is written that is nothing but that.
+/// Returns the speed of plain writes to a file.
 fn plain(megabytes: u64) -> f64 {
     let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut block = vec![0; BLOCK];
@@ -90,7 +90,7 @@ fn sealer() -> Sealer {
     Sealer::new(&[1; 32], move || Ok(u128::from(salts.fetch_add(1, Ordering::Relaxed)).to_le_bytes()))
 }
 
-/// Returns seconds that passed, seconds of CPU, and bytes written.
+/// Returns elapsed seconds, seconds of CPU, and bytes written.
 fn insert(backend: Arc<dyn Backend>, blocks: u64, sizes: &[usize], layout: Layout) -> (f64, f64, u64) {
     let options = Options {
         capacity: 64 << 30,

@@ -9,7 +9,7 @@ use crate::content::{BLOCK, fill, mixed, tag, tree};
 use crate::regenerating::Regenerating;
 use crate::{cpu_time, forget_peak, peak, resident};
 
-/// Puts a tenth more than so many gigabytes through a store that holds as many, and reads from it.
+/// Puts a tenth more than so many gigabytes through a store of this capacity, and reads from it.
 pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
     let capacity = gigabytes * 1_000_000_000;
     let blocks = capacity * 11 / 10 / BLOCK as u64;
@@ -44,7 +44,7 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
     let summaries: Vec<u64> =
         files.iter().filter(|(name, _)| name.ends_with(".summary")).map(|(_, len)| *len).collect();
     println!("summaries: {} of {:.0} MB", summaries.len(), summaries.iter().sum::<u64>() as f64 / 1e6);
-    // What the backend says that it has is an estimate, which may be more than all there is.
+    // The backend's memory is an estimate, perhaps above the total.
     let store_memory = resident().saturating_sub(before + backend.memory());
     println!(
         "memory: {:.0} MB, of it index {:.0} MB; {:.2} bytes a chunk; the disk that makes content again has {:.0} MB more",
@@ -58,7 +58,7 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
     let store = open_again("without a clean end", &backend, &options);
     read(&store, &backend, (oldest, blocks - 20), sizes);
     drop(store);
-    // As a build left it that had none.
+    // As left by a build without summaries.
     let files = backend.list().unwrap().into_iter().map(|(name, _)| name);
     files.filter(|name| name.ends_with(".summary")).for_each(|name| backend.remove(&name).unwrap());
     let store = open_again("without a clean end and without summaries", &backend, &options);
@@ -67,7 +67,7 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
     read(&store, &backend, (oldest, blocks - 20), sizes);
 }
 
-/// Opens what is there, and says what that took.
+/// Opens the store, and prints the cost.
 fn open_again(what: &str, backend: &Arc<Regenerating>, options: &Options) -> Store {
     let counts =
         || [&backend.reads, &backend.read_bytes, &backend.written_bytes].map(|n| n.load(Ordering::Relaxed));
@@ -91,7 +91,7 @@ fn open_again(what: &str, backend: &Arc<Regenerating>, options: &Options) -> Sto
     store
 }
 
-/// Returns the seconds of CPU that inserting took, and how many blocks were taken for others that are there.
+/// Returns the seconds of CPU for inserting, and the number of blocks mistaken for others.
 fn write(store: &Store, blocks: u64, sizes: &[usize]) -> (f64, u64) {
     let (mut block, mut parts, mut seconds, mut known) = (vec![0; BLOCK], Vec::new(), 0.0, 0);
     for number in 0..blocks {
@@ -140,5 +140,5 @@ fn is_small(size: usize) -> bool {
     size < 4096
 }
 
-/// Blocks whose small chunks the index still has; it is meant to forget those of most.
+/// Blocks with small chunks still in the index; it is meant to forget those of most others.
 const RECENT: u64 = 20_000;

@@ -1,9 +1,9 @@
-//! What the store costs, and what it holds.
+//! Costs and contents of the store.
 //!
-//! `cargo bench -p oncewire-store` runs everything on little data. Behind `--`, the parts to run: `insert` (how fast
-//! blocks are taken, and how much is written for them, each level inside its block and each level apart), `peek` (time
-//! and memory of the index), `large` (as much as `gb=N` says through a backend that keeps no content but makes it again);
-//! `mb=N` is for `insert`, `entries=N` (millions) for `peek`.
+//! `cargo bench -p oncewire-store` runs everything on little data. Behind `--`, the parts to run: `insert` (speed and
+//! written bytes of inserts, each level inside its block and each level apart), `peek` (time and memory of the
+//! index), `large` (`gb=N` gigabytes through a backend with regenerated content); `mb=N` is for `insert`, `entries=N`
+//! (millions) for `peek`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
 
 mod content;
@@ -64,7 +64,7 @@ fn forget_peak() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
-/// The most bytes of memory that this process had since.
+/// The process's peak memory since then, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

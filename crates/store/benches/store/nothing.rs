@@ -1,4 +1,4 @@
-//! A disk that takes everything and keeps nothing, for what is measured above it.
+//! A disk without memory, to measure the code above it.
 
 use std::io;
 

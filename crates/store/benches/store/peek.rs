@@ -31,7 +31,7 @@ fn row(name: &str, len: u32, slot: u64, entries: u64, load: u64) {
         4096.. => IndexMemory { coarse: bytes, medium: small, fine: small },
         _ => IndexMemory { coarse: small, medium: small, fine: bytes },
     };
-    // A terabyte, which decides how wide addresses are.
+    // A terabyte, for the width of addresses.
     let options =
         Options { capacity: 1 << 40, segment_bytes: 64 << 20, index, id: 1, sealer: None, at_rest: false };
     let (store, _) = Store::open(Arc::new(Nothing), &options).unwrap();
@@ -48,7 +48,7 @@ fn row(name: &str, len: u32, slot: u64, entries: u64, load: u64) {
     );
 }
 
-/// Inserts entries, as many as a block can have each time: what the index does with them is the same.
+/// Inserts entries, each time as many as a block can have: the index treats them alike.
 fn insert(store: &Store, len: u32, entries: u64) {
     let block = vec![0; BLOCK];
     let each = if len >= 4096 { 4096 } else { 512 };
@@ -65,7 +65,7 @@ fn memory(stat: &Stat, len: u32) -> u64 {
     if len >= 4096 { stat.index.coarse } else { stat.index.fine }
 }
 
-/// Returns the time of a peek in random order, that of making the number included.
+/// Returns the time of a peek in random order, including the making of the number.
 fn peek_ns(store: &Store, len: u32, from: u64, entries: u64) -> f64 {
     let rounds = 2_000_000;
     let begun = cpu_time();

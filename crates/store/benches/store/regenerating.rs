@@ -1,4 +1,4 @@
-//! A disk that keeps no content but makes it again from its number.
+//! A disk with regenerated content in place of stored content.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 
 use crate::content::{BLOCK, fill};
 
-/// Recognises the blocks that [`fill`] makes, one behind the other but for single ones that the store does not take, in
-/// what is written; keeps the rest.
+/// Recognises the blocks of [`fill`] in written bytes: in sequence, except for single ones refused by the store.
+/// Keeps everything else.
 #[derive(Default)]
 pub(crate) struct Regenerating {
     files: Mutex<BTreeMap<String, Kept>>,
-    /// The block that is expected next.
+    /// The expected next block.
     next: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
@@ -24,9 +24,9 @@ pub(crate) struct Regenerating {
 #[derive(Default)]
 struct Kept {
     len: u64,
-    /// Where blocks lie, and which; in order.
+    /// The places and numbers of blocks, in order.
     blocks: Vec<(u32, u64)>,
-    /// Everything else: where it lies, and where in `rest`; in order.
+    /// Everything else: its places in the file and in `rest`, in order.
     pieces: Vec<(u32, u32)>,
     rest: Vec<u8>,
 }
@@ -94,7 +94,7 @@ impl Kept {
     }
 }
 
-/// Finds the beginning of a block near the beginning, where a header can be before it.
+/// Finds the beginning of a block near the beginning, perhaps behind a header.
 fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
     let bytes = bytes.get(..bytes.len().checked_sub(BLOCK - needle.len())?)?;
     bytes.windows(needle.len()).take(16_384).position(|window| window == needle)
@@ -129,7 +129,7 @@ impl Backend for Regenerating {
         let mut files = self.files.lock();
         let file = files.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
         file.len = len;
-        // It is nearly full then, and what it takes of memory is to be known.
+        // It is nearly full then, and its memory is to be measured.
         file.blocks.shrink_to_fit();
         file.pieces.shrink_to_fit();
         file.rest.shrink_to_fit();

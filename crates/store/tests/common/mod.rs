@@ -1,4 +1,4 @@
-//! Blocks that a number makes, and what reads of them must give.
+//! Numbered blocks, and checks of reads.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod refused;
@@ -42,7 +42,7 @@ fn part(block: &[u8], level: u8, start: usize, len: usize) -> Part {
     Part { tag: tag(&block[start..start + len]), level, start: start as u32, len: len as u32 }
 }
 
-/// A digest that is good enough for tests.
+/// A digest good enough for tests.
 pub(crate) fn tag(bytes: &[u8]) -> u64 {
     bytes.chunks(8).fold(bytes.len() as u64, |hash, chunk| {
         let mut word = [0; 8];
@@ -51,7 +51,7 @@ pub(crate) fn tag(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Reads the chunk that has this content; the store must have nothing else for its tag.
+/// Reads the chunk with this content; the store must have nothing else for its tag.
 pub(crate) fn read(store: &Store, content: &[u8]) -> Result<bool, Fault> {
     let own = tag(content);
     let found = store.read(own, content.len() as u32, &|bytes| tag(bytes) == own)?;
@@ -87,13 +87,13 @@ pub(crate) fn open(backend: &(impl Backend + Clone), options: &Options) -> Store
     Store::open(Arc::new(backend.clone()), options).expect("the folder can be read").0
 }
 
-/// Says which blocks of `lens` are there as a whole, and checks that those are right.
+/// Returns the blocks of `lens` there as a whole, and checks them.
 pub(crate) fn whole(store: &Store, lens: &[usize]) -> Vec<u64> {
     let numbers = lens.iter().enumerate().map(|(i, len)| (i as u64, *len));
     numbers.filter(|(i, len)| read(store, &block(*i, *len)).unwrap_or(false)).map(|(i, _)| i).collect()
 }
 
-/// What a disk is asked to do.
+/// A disk's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Create,
@@ -105,13 +105,13 @@ pub(crate) enum Op {
     Remove,
 }
 
-/// What a test does before a disk does something: to this file, at this offset, with so many bytes.
+/// A test's action before an operation of a disk: on this file, at this offset, with so many bytes.
 pub(crate) type Meddle = Box<dyn Fn(Op, &str, u64, usize) -> io::Result<()> + Send + Sync>;
 
-/// A disk in memory that somebody meddles with.
+/// A disk in memory with a test's meddling.
 pub(crate) struct Meddled(pub(crate) Memory, pub(crate) Meddle);
 
-/// What the system says when the disk cannot do it, and when the process has too many files open.
+/// The system's errors for a failing disk, and for too many open files of the process.
 pub(crate) const EIO: i32 = 5;
 pub(crate) const EMFILE: i32 = 24;
 
@@ -124,7 +124,7 @@ pub(crate) fn hiding(memory: &Memory, file: String, hidden: Range<u64>) -> Meddl
     Meddled(memory.clone(), Box::new(meddle))
 }
 
-/// What reads wait at while it is shut.
+/// A barrier for reads while it is shut.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -134,7 +134,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Puts it in front of the reads of those files for which `of` holds.
+    /// Puts it in front of the reads of files accepted by `of`.
     pub(crate) fn before(
         &self,
         memory: &Memory,
