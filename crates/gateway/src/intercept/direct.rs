@@ -1,6 +1,7 @@
-//! Joins two sockets when no link is used, with the same truths as over one.
+//! Relay between two sockets without a link, true to TCP.
 //!
-//! Bytes stay in the kernel where it can move them from socket to socket, and are copied where it can not.
+//! Ends and resets pass as over a link. Bytes stay in the kernel if it can move them from socket to socket,
+//! and are copied otherwise.
 
 use std::borrow::Borrow;
 use std::pin::pin;
@@ -26,8 +27,8 @@ pub(super) async fn carry(
     carry_begun(client, server, (early, Bytes::new()), direct).await
 }
 
-/// As [`carry`]; of the bytes that were read before, the first are the client's, and the others the server's, which have
-/// been counted.
+/// As [`carry`]; of the bytes already read, the first are the client's, and the others the server's, already
+/// counted.
 pub(super) async fn carry_begun(
     client: impl Borrow<TcpStream>,
     server: impl Borrow<TcpStream>,
@@ -66,7 +67,7 @@ async fn carry_by(
         }
     };
     let Err(broken) = ended else { return pump::Ended::InOrder };
-    // What that one sent before is on its way to the other.
+    // Its earlier bytes are on their way to the other.
     match broken {
         Towards::Client if !sent.is_over() => {
             of_client.broke();
@@ -93,14 +94,14 @@ struct Course<'a> {
     is_over: AtomicBool,
 }
 
-/// Which of its two connections broke.
+/// The broken one of its two connections.
 enum Broken {
     From,
     To,
 }
 
 impl Broken {
-    /// Returns whose connection that is, for a course towards this one.
+    /// Returns the connection's owner, for a course towards this one.
     fn of(self, towards: Towards) -> Towards {
         match (self, towards) {
             (Self::To, towards) => towards,
@@ -121,7 +122,7 @@ impl<'a> Course<'a> {
         Self { pipes, from, to, towards, direct, is_over: AtomicBool::new(false) }
     }
 
-    /// Says whether it has come to its end, of whatever kind.
+    /// Whether it has ended, in any way.
     fn is_over(&self) -> bool {
         self.is_over.load(Relaxed)
     }
@@ -138,7 +139,7 @@ impl<'a> Course<'a> {
         loop {
             from.readable().await.map_err(|_| Broken::From)?;
             self.splice().await?;
-            // What is left is what cannot be spliced: the end, urgent data, or everything where there is no pipe.
+            // The rest cannot be spliced: the end, urgent data, or everything without a pipe.
             match pump::read_block(from, pump::BLOCK) {
                 Read::Nothing => {}
                 Read::Bytes(block) => {
@@ -162,7 +163,7 @@ impl<'a> Course<'a> {
         our_end.end_ours(to).await.map_err(|_| Broken::To)
     }
 
-    /// Moves what is there, and what comes meanwhile, without looking at it.
+    /// Splices present and later bytes unseen.
     async fn splice(&self) -> Result<(), Broken> {
         let Some(mut pipe) = self.pipes.lend() else { return Ok(()) };
         while pipe.fill(self.from.0).map_err(|_| Broken::From)? > 0 {
@@ -200,7 +201,7 @@ mod tests {
     use crate::ledger::Ledger;
     use crate::telemetry::Reason;
 
-    /// What is copied at once.
+    /// Size of one copy.
     const BLOCK: usize = 64 << 10;
 
     async fn connected() -> (TcpStream, TcpStream) {
@@ -238,12 +239,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_for_which_no_pipe_is_left_is_copied() {
+    async fn connection_without_a_pipe_is_copied() {
         exchange(0).await;
     }
 
     #[tokio::test]
-    async fn a_connection_that_is_copied_lets_others_have_their_turn() {
+    async fn copied_connection_yields_to_others() {
         let ledger = Ledger::default();
         let counted = ledger.direct(None, &"somewhere", SocketAddr::from(([0; 4], 0)), Reason::Policy);
         let ((client, taken_in), (onward, _server)) = (connected().await, connected().await);

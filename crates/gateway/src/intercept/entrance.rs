@@ -1,4 +1,4 @@
-//! Where an interception listens.
+//! An interception's listeners.
 
 use std::iter;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use tokio::sync::watch;
 
 use super::Door;
 
-/// A listening socket, and the door that its connections are taken in by, which a reload may exchange.
+/// A listening socket, with the door of its connections; a reload may exchange the door.
 pub(crate) struct Entrance {
     address: SocketAddr,
-    /// That of the other family, if it listens there too.
+    /// The other family's address, if it listens there too.
     twin: Option<SocketAddr>,
     door: RwLock<Arc<Door>>,
     closed: watch::Sender<bool>,
@@ -23,7 +23,7 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// Makes the entrance of a door at the address that it listens on.
+    /// Makes the entrance of a door at its listening address.
     pub(crate) fn new(address: SocketAddr, door: Arc<Door>, listeners: &[Arc<TcpListener>]) -> Arc<Self> {
         let mut others = listeners.iter().filter_map(|listener| listener.local_addr().ok());
         let twin = others.find(|other| *other != address);
@@ -32,32 +32,32 @@ impl Entrance {
         Arc::new(Self { address, twin, door, closed, listeners })
     }
 
-    /// Returns what listens.
+    /// Returns the listeners.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = Arc<TcpListener>> {
         self.listeners.iter().filter_map(Weak::upgrade)
     }
 
-    /// Returns where it listens.
+    /// Returns the listening address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns where it listens, of both families.
+    /// Returns the listening addresses, of both families.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         iter::once(self.address).chain(self.twin)
     }
 
-    /// Returns the door that takes connections in now.
+    /// Returns the present door.
     pub(crate) fn door(&self) -> Arc<Door> {
         Arc::clone(&self.door.read())
     }
 
-    /// Has another door take in what comes from now on.
+    /// Sets the door of later connections.
     pub(crate) fn set_door(&self, door: Arc<Door>) {
         *self.door.write() = door;
     }
 
-    /// Stops listening; connections that were taken in go on.
+    /// Stops listening; accepted connections go on.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
     }

@@ -1,4 +1,4 @@
-//! `forward`: every connection goes to one destination, which clients need not know of.
+//! `forward`: every connection goes to one destination, unknown to clients.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use crate::flows::pump::{self, TurnedBack};
 
 /// Carries one connection. The client is connected before the far side is, so a failure there is a reset.
 ///
-/// With `with_client` the server is told first who the client is.
+/// With `with_client` the server first learns the client's address.
 pub(super) async fn serve(
     door: &Door,
     stream: TcpStream,
@@ -36,7 +36,7 @@ pub(super) async fn serve(
         early = match opened {
             Ok(Way::Link(flow)) => match pump::carry_unanswered(&stream, flow, early).await {
                 Ok(_) => return,
-                // It is known now that this peer takes none; another way is chosen.
+                // This peer has just refused flows; another way is chosen.
                 Err(TurnedBack(early)) => early,
             },
             Ok(way) => return carry(stream, way, early).await,
@@ -45,7 +45,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Carries a connection by the way that it took, with `early` before what the client sends.
+/// Carries a connection by its way, with `early` ahead of the client's later bytes.
 pub(super) async fn carry(stream: TcpStream, way: Way, early: Bytes) {
     match way {
         Way::Link(flow) => pump::carry(stream, flow, early).await,

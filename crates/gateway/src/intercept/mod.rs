@@ -1,4 +1,4 @@
-//! Interception: where applications' connections come in, one file per mode.
+//! Interception: entry of applications' connections, one file per mode.
 
 mod direct;
 mod entrance;
@@ -38,8 +38,8 @@ pub(crate) use http::heads::Heads;
 use router::NoWay;
 pub(crate) use router::{Current, Router};
 
-/// One interception and what its connections share. It never changes: a reload puts another in its place, and a
-/// connection keeps to the rules under which it was taken in.
+/// One interception with its connections' shared state. It never changes: a reload replaces it, and a
+/// connection keeps to the rules of its entry.
 pub(crate) struct Door {
     intercept: Intercept,
     router: Arc<Router>,
@@ -75,7 +75,7 @@ impl Door {
         })
     }
 
-    /// Makes the door that takes this one's place; connections of both count together.
+    /// Makes this door's successor; connections of both count together.
     pub(crate) fn changed(&self, intercept: Intercept, router: Arc<Router>) -> Arc<Self> {
         Arc::new(Self {
             intercept,
@@ -99,7 +99,7 @@ impl Door {
         self.intercept.mode.name()
     }
 
-    /// Checks who is there and serves them; a socket that is dropped here was prepared to reset.
+    /// Checks and serves a client; a socket dropped here was prepared to reset.
     fn take_in(self: &Arc<Self>, stream: TcpStream, source: SocketAddr) {
         sockets::prepare_application(&stream, self.router.keepalive());
         let allowed = self.intercept.allow_from.as_ref();
@@ -141,14 +141,13 @@ impl Door {
         });
     }
 
-    /// Counts and logs a client that spoke out of turn.
+    /// Counts and logs a client with invalid input.
     fn turn_away(&self, source: SocketAddr, why: Refusal, line: &str) {
         self.ledger.refusals.count(why);
         self.log(source, line);
     }
 
-    /// Counts and logs a flow that took no way. A far connect that failed is the application's affair
-    /// alone.
+    /// Counts and logs a flow without a way. A failed far connect is the application's affair alone.
     fn no_way(&self, source: SocketAddr, destination: &Destination, why: NoWay) {
         match why {
             NoWay::NoPeer | NoWay::PeerGone => self.ledger.refusals.count(Refusal::PeerLost),
@@ -167,10 +166,10 @@ impl Door {
     }
 }
 
-/// Listens where rules lead connections, on both families.
+/// Listens for connections led by rules, on both families.
 ///
 /// # Errors
-/// What the kernel says. That it has no IPv6 is no error.
+/// The kernel's. A missing IPv6 is no error.
 pub(crate) fn listen(
     intercept: &Intercept,
     sharing: Sharing,
@@ -194,5 +193,5 @@ pub(crate) fn listen(
 /// Connections at once per interception, those of keep-alive clients included.
 const MAX_CONNECTIONS: usize = 16 << 10;
 
-/// How long a client may take to say what it wants.
+/// Time limit of a client's request.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);

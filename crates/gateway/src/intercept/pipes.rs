@@ -1,7 +1,7 @@
-//! Pipes through which bytes go from one socket to another without leaving the kernel.
+//! Pipes for bytes between sockets within the kernel.
 //!
-//! A pipe is lent only while bytes are in it or about to be, so that connections that say nothing hold none, and
-//! 10,000 of them do not take 40,000 files.
+//! A pipe is lent only while it has bytes or is about to: silent connections hold none, and 10,000 of them do
+//! not take 40,000 files.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,18 +16,18 @@ use tokio::net::TcpStream;
 
 use crate::lifecycle::limits;
 
-/// The pipes of a process, which its limit of files is for.
+/// The pipes of a process, within its limit of files.
 pub(super) static PIPES: Pipes = Pipes::new(MAX_LENT);
 
-/// Pipes that can be lent.
+/// A pool of pipes.
 pub(super) struct Pipes {
-    /// Empty ones that wait for their next use.
+    /// Empty ones for later use.
     idle: Mutex<Vec<Arc<Ends>>>,
     lent: AtomicUsize,
     most: usize,
 }
 
-/// A pipe that is lent; goes back when dropped, unless bytes are left in it.
+/// A lent pipe; returns to the pool when dropped, unless it has bytes left.
 pub(super) struct Pipe<'a> {
     pipes: &'a Pipes,
     ends: Arc<Ends>,
@@ -40,7 +40,7 @@ struct Ends {
 }
 
 impl Pipes {
-    /// Makes a pool that lends at most so many at once.
+    /// Makes a pool with at most so many lent at once.
     pub(super) const fn new(most: usize) -> Self {
         Self { idle: Mutex::new(Vec::new()), lent: AtomicUsize::new(0), most }
     }
@@ -66,8 +66,8 @@ impl Pipe<'_> {
         self.held
     }
 
-    /// Moves what a socket has received into the pipe, which must be empty: a full one would look like a socket that
-    /// has nothing. 0 if there is nothing to be moved now, which is not to say that the stream has ended.
+    /// Moves a socket's received bytes into the pipe; the pipe must be empty: a full one would look like an
+    /// empty socket. 0 if there is nothing to move now; the stream need not have ended.
     ///
     /// # Errors
     /// If the socket is broken.
@@ -122,13 +122,13 @@ impl Drop for Pipe<'_> {
 }
 
 impl Ends {
-    /// Makes a pipe; none if the system gives no more, or only of the last files, which connections leave.
+    /// Makes a pipe; none if the system gives no more, or only of the files reserved from connections.
     fn new() -> Option<Self> {
         let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
         if !limits::leaves_reserve(&read) || !limits::leaves_reserve(&write) {
             return None;
         }
-        // What the system grants by itself does too, in smaller steps.
+        // The system's default does too, in smaller steps.
         let _ = fcntl_setpipe_size(&write, PIPE_SIZE);
         Some(Self { read, write })
     }
@@ -144,13 +144,13 @@ fn passes(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Bytes that a pipe holds, and the most that one call moves.
+/// A pipe's capacity, and the maximum of one call.
 const PIPE_SIZE: usize = 256 << 10;
 
 /// Pipes lent at once, two files each; connections beyond are copied.
 const MAX_LENT: usize = 1024;
 
-/// Empty pipes that are kept.
+/// Empty pipes kept.
 const MAX_IDLE: usize = 32;
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_pipes_are_lent_than_there_may_be_and_empty_ones_go_back() {
+    fn pool_lends_within_its_limit_and_reuses_empty_pipes() {
         let pipes = Pipes::new(2);
         let (first, second) = (pipes.lend().unwrap(), pipes.lend().unwrap());
         assert!(pipes.lend().is_none());

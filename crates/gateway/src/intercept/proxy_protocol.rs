@@ -1,10 +1,12 @@
-//! The header of PROXY protocol version 2, which tells a server who its client is [PROXY protocol §2.2].
+//! The header of PROXY protocol version 2 [PROXY protocol §2.2].
+//!
+//! It gives a server its client's address.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Writes the header for a connection that `client` made to `local`, an address of this gateway.
+/// Writes the header for a connection from `client` to `local`, an address of this gateway.
 ///
-/// Addresses of different families are both written as IPv6. Without both of them the header says that they are
+/// Addresses of different families are both written as IPv6. Without both of them the header declares them
 /// unknown, and servers take the connection's own.
 pub(super) fn header(client: Option<SocketAddr>, local: Option<SocketAddr>) -> Vec<u8> {
     let mut out = SIGNATURE.to_vec();
@@ -39,7 +41,7 @@ fn as_v6(ip: IpAddr) -> [u8; 16] {
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Version 2, and the command that says: for somebody else.
+/// Version 2, and the command for proxied connections.
 const VERSION_2_PROXY: u8 = 0x21;
 
 const UNSPECIFIED: u8 = 0x00;
@@ -75,7 +77,7 @@ mod tests {
         assert_eq!(mixed[12..16], [0x21, 0x21, 0, 36]);
         assert_eq!(mixed[16..32], *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x07");
         assert_eq!(mixed.len(), 16 + 36);
-        // What is IPv4 in the dress of IPv6 is IPv4.
+        // An IPv4 address mapped into IPv6 counts as IPv4.
         assert_eq!(header_of("[::ffff:192.0.2.7]:1", "198.51.100.1:80")[13], 0x11);
     }
 

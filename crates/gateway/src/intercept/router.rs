@@ -1,4 +1,4 @@
-//! Which way a flow goes: through which peer, coded or not, or direct.
+//! A flow's way: its peer, coded or not, or direct.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr;
@@ -26,19 +26,19 @@ pub(crate) struct Router {
     config: Arc<Config>,
     peering: Arc<Peering>,
     ledger: Arc<Ledger>,
-    /// What this gateway connects to by itself.
+    /// Destinations of this gateway's own connects.
     onward: Onward,
-    /// The same for clients that are not on its machine, and name where they want to go: what is reachable from here
-    /// alone is not for them.
+    /// The same for clients beyond its machine with a choice of destination: destinations reachable from here
+    /// alone are not for them.
     onward_for_others: Onward,
     current: Current,
 }
 
-/// What decides by the configuration that holds now; doors hold it.
+/// The router of the present configuration; held by doors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Current(watch::Sender<Weak<Router>>);
 
-/// The way that a flow took.
+/// A flow's way.
 pub(crate) enum Way {
     /// Over a link; the far connect is under way.
     Link(Flow),
@@ -55,7 +55,7 @@ pub(crate) enum NoWay {
     /// The peer is away or takes no new flows, and `on_peer_loss` says refuse.
     #[error("the peer is not connected, or takes no new connections")]
     PeerGone,
-    /// This gateway was told to stop; a client whose connection is still open asked for another flow.
+    /// This gateway was told to stop; a client with an open connection asked for another flow.
     #[error("this gateway is shutting down")]
     Stopping,
     /// The link takes no more flows.
@@ -67,7 +67,7 @@ pub(crate) enum NoWay {
 }
 
 impl Router {
-    /// Makes what decides from now on, in place of what is in `current`.
+    /// Makes a new router in place of the one in `current`.
     pub(crate) fn new(
         config: Arc<Config>,
         peering: Arc<Peering>,
@@ -95,8 +95,8 @@ impl Router {
         self.onward.keepalive
     }
 
-    /// Opens a flow; over a link without waiting for the far connect. By the configuration that holds now, if the
-    /// interception is the same there: a client that is taken in once may ask for more than one.
+    /// Opens a flow; over a link without waiting for the far connect. Follows the present configuration if
+    /// the interception is unchanged: a client taken in once may ask for more than one.
     ///
     /// # Errors
     /// If no peer takes it and this gateway may or can not connect by itself.
@@ -123,9 +123,8 @@ impl Router {
             && !peer.is_draining()
             && (intercept.on_peer_loss == OnPeerLoss::Refuse || !peer.is_leaving())
         {
-            // Who can connect by itself waits for no peer that has said it takes nothing more. Otherwise:
-            // A link that is being repaired gets a moment, or each outage of a second would show. One that has been
-            // away for longer holds nobody up.
+            // With a direct way at hand, no draining peer is waited for. Otherwise a link under repair gets a
+            // moment, or each outage of a second would show. A longer outage holds nobody up.
             match intercept.peer {
                 PeerChoice::Named(_) => peer.wait_repaired(GRACE).await,
                 PeerChoice::Auto => peer.wait_heard(GRACE).await,
@@ -166,9 +165,9 @@ impl Router {
         }
     }
 
-    /// Opens a flow and waits for its connect, as proxies need it whose answer tells the truth.
+    /// Opens a flow and waits for its connect, as needed by proxies with a true answer.
     ///
-    /// The address is the far socket's own, where it is known.
+    /// The address is the far socket's own, if known.
     ///
     /// # Errors
     /// As [`Router::open`], and if the far connect fails.
@@ -185,7 +184,7 @@ impl Router {
                         opened = flow.opened() => opened,
                         () = flow.lost_untouched() => continue,
                     };
-                    // Else it is known now that this peer takes none; another way is chosen.
+                    // Otherwise this peer has just refused flows; another way is chosen.
                     if !flow.is_turned_back() {
                         let local = Some(opened.map_err(NoWay::Failed)?);
                         return Ok((Way::Link(flow), local));
@@ -199,7 +198,7 @@ impl Router {
         }
     }
 
-    /// Says whether a flow takes no link because a rule says so; not while the gateway stops, which takes no flows.
+    /// Whether a rule keeps a flow off the link; not while the gateway stops, as it takes no flows then.
     fn is_excluded(&self, destination: &Destination, chosen: Option<&Chosen>) -> bool {
         let peer = chosen.map(|chosen| &chosen.peer);
         let stopping = peer.is_some_and(|peer| peer.is_stopping());
@@ -207,7 +206,7 @@ impl Router {
         outcome.path == PathChoice::Direct && !stopping
     }
 
-    /// Connects without a peer, if that is allowed: the one that was chosen is gone, or nobody fronts the destination.
+    /// Connects without a peer, if allowed: the chosen one is gone, or nobody fronts the destination.
     async fn by_itself(
         &self,
         intercept: &Intercept,
@@ -227,7 +226,8 @@ impl Router {
             return Box::pin(next.open(intercept, destination, source)).await;
         }
         match intercept.on_peer_loss {
-            // A transparent mode takes in what never asked for a tunnel: what is for nobody goes where it was going.
+            // A transparent mode takes in connections without a wish for a tunnel: unclaimed ones go their
+            // own way.
             OnPeerLoss::Refuse if peer.is_some() || intercept.mode.capture().is_none() => {
                 self.ledger.not_coded.count(name, destination, Outcome::Refused, reason);
                 Err(refusal)
@@ -238,8 +238,8 @@ impl Router {
         }
     }
 
-    /// Waits for what a reload puts in the place of this, which ends the links that began under it; none if that takes
-    /// too long, or the interception is another there.
+    /// Waits for this router's successor from a reload that ends its links; none if that takes too long, or
+    /// the interception has changed there.
     async fn successor(&self, intercept: &Intercept) -> Option<Arc<Self>> {
         let mut current = self.current.0.subscribe();
         let other = current.wait_for(|current| !ptr::eq(current.as_ptr(), self));
@@ -247,11 +247,11 @@ impl Router {
         next.takes(intercept).then_some(next)
     }
 
-    /// Waits until a configuration holds in which the interception is another, or none.
+    /// Waits until a configuration holds with another interception, or without it.
     pub(crate) async fn outlived(&self, intercept: &Intercept) {
         let mut current = self.current.0.subscribe();
         let another = |next: &Weak<Self>| next.upgrade().is_none_or(|next| !next.takes(intercept));
-        // The sender is this router's own. A router that nobody holds is one without interceptions.
+        // The sender is this router's own. A router without holders has no interceptions.
         let _ = current.wait_for(another).await;
     }
 
@@ -259,7 +259,7 @@ impl Router {
         self.config.intercepts.contains(intercept)
     }
 
-    /// Counts a connection that this gateway itself may not make, and says so seldom.
+    /// Counts a connection forbidden to this gateway itself, and logs it at a limited rate.
     fn note_denied(&self, peer: Option<&str>, destination: &Destination, source: SocketAddr) {
         self.ledger.not_coded.count(peer, destination, Outcome::Refused, Reason::NotAllowed);
         if let Some(held_back) = self.onward.log.due() {
@@ -268,7 +268,7 @@ impl Router {
         }
     }
 
-    /// Connects without a peer; `peer` is the one that is missed, if any.
+    /// Connects without a peer; `peer` is the missing one, if any.
     async fn direct(
         &self,
         intercept: &Intercept,
@@ -297,7 +297,8 @@ fn as_client(intercept: &Intercept) -> bool {
     intercept.mode.capture().is_some_and(|capture| capture.as_client)
 }
 
-/// How long new flows that must not go direct wait for the reload that ends their link: its lanes' ends have two seconds.
+/// How long new flows forbidden to go direct wait for a reload ending their link: its lanes have two seconds
+/// to end.
 const RELOAD_GRACE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -310,7 +311,7 @@ mod tests {
     use crate::identity::Identity;
 
     #[tokio::test]
-    async fn what_is_reachable_from_here_alone_is_not_for_clients_elsewhere() {
+    async fn local_destinations_are_denied_to_remote_clients() {
         let dir = tempfile::tempdir().unwrap();
         Identity::create(&dir.path().join("a.key")).unwrap();
         let peer = Identity::from_seed([1; 32]).public_key();
@@ -339,7 +340,7 @@ mod tests {
         for source in ["127.0.0.1", "::ffff:127.0.0.1", "::1"] {
             assert_eq!(open(0, "127.0.0.1", source).await, Ok(()), "{source}");
         }
-        // Where a forward leads was not the client's choice.
+        // A forward's destination was not the client's choice.
         assert_eq!(open(1, "127.0.0.1", "192.0.2.7").await, Ok(()));
     }
 }

@@ -1,4 +1,6 @@
-//! CONNECT of SOCKS 4, and of 4a, by which names are resolved here or beyond.
+//! CONNECT of SOCKS 4, and of 4a with names.
+//!
+//! Names are resolved here or beyond.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -13,9 +15,9 @@ pub(super) async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result
     let command = stream.read_u8().await?;
     let port = stream.read_u16().await?;
     let ip = Ipv4Addr::from_bits(stream.read_u32().await?);
-    // Who the user is, as he says himself.
+    // The user's name, as claimed by the client.
     read_text(stream).await?;
-    // 0.0.0.x says that a name follows.
+    // 0.0.0.x announces a name.
     let host = match ip.octets() {
         [0, 0, 0, last] if last > 0 => {
             let name = read_text(stream).await?;
@@ -23,14 +25,14 @@ pub(super) async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result
         }
         _ => Host::Ip(ip.into()),
     };
-    // The whole request is read first, so that the reply is not overtaken by a reset for unread bytes.
+    // The whole request is read first: a reset for unread bytes must not overtake the reply.
     match command {
         CONNECT => Ok(Destination { host, port }),
         _ => Err(Turned::Socks4("asked for another command of SOCKS 4 than CONNECT (1)")),
     }
 }
 
-/// Writes a reply, which has no place for an address of IPv6.
+/// Writes a reply; it has no place for an address of IPv6.
 pub(super) fn reply(granted: bool, bound: Option<SocketAddr>) -> Vec<u8> {
     let (ip, port) = match bound.map(|bound| (bound.ip().to_canonical(), bound.port())) {
         Some((IpAddr::V4(ip), port)) => (ip, port),
@@ -43,7 +45,7 @@ pub(super) fn reply(granted: bool, bound: Option<SocketAddr>) -> Vec<u8> {
     out
 }
 
-/// Reads a text that a zero ends.
+/// Reads a zero-terminated text.
 async fn read_text<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Vec<u8>, Turned> {
     let mut text = Vec::new();
     loop {

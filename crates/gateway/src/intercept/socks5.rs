@@ -1,7 +1,8 @@
-//! `socks5`: CONNECT of RFC 1928, with no authentication or the names and passwords of RFC 1929; and of SOCKS 4 and 4a.
+//! `socks5`: CONNECT of RFC 1928, with no authentication or the names and passwords of RFC 1929; and of SOCKS
+//! 4 and 4a.
 //!
-//! Names are resolved at the far end. The reply comes after the far connect and tells its outcome. Bytes are read
-//! exactly as far as the protocol needs, so that nothing of the application's own is ever held here.
+//! Names are resolved at the far end. The reply comes after the far connect and tells its outcome. Bytes are
+//! read exactly as far as the protocol needs: no application bytes are ever held here.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -29,7 +30,7 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
     };
     let connected = tokio::select! {
         connected = door.router.connect(&door.intercept, &destination, source) => connected,
-        // A client that goes away while it waits wants nothing any more.
+        // A client gone during the wait wants nothing.
         () = gone(&stream) => return,
         never = ends::keep_half_open(&stream) => match never {},
     };
@@ -50,15 +51,16 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
     }
 }
 
-/// Waits until a client that waits for its reply is gone: it reset, or ended its stream and has said nothing more.
+/// Waits until a client awaiting its reply is gone: by a reset, or by the end of its stream without more
+/// bytes.
 async fn gone(stream: &TcpStream) {
-    // What it sends before the reply is for the server, and stays where it is.
+    // Bytes ahead of the reply are for the server, and stay unread.
     if let Ok(1..) = stream.peek(&mut [0]).await {
         ends::socket_error(stream).await;
     }
 }
 
-/// What a client speaks.
+/// A client's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Socks4,
@@ -110,12 +112,12 @@ impl From<NoWay> for Reply {
 pub(super) enum Turned {
     Io(io::Error),
     TooSlow,
-    /// Not SOCKS 5; the first byte tells what it might have been.
+    /// Not SOCKS 5; the first byte gives a guess.
     NotSocks5(u8),
-    /// It does not offer the one method of authentication that we accept.
+    /// It does not offer our one accepted method of authentication.
     NoMethod(u8),
     WrongPassword,
-    /// A request of SOCKS 4 that is not served, and why.
+    /// An unsupported request of SOCKS 4, with the reason.
     Socks4(&'static str),
     Command(u8),
     AddressType(u8),
@@ -181,7 +183,7 @@ async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Destinatio
         _ => return Err(Turned::AddressType(kind)),
     };
     let port = stream.read_u16().await?;
-    // The whole request is read first, so that the reply is not overtaken by a reset for unread bytes.
+    // The whole request is read first: a reset for unread bytes must not overtake the reply.
     if command == CONNECT { Ok(Destination { host, port }) } else { Err(Turned::Command(command)) }
 }
 
@@ -203,7 +205,7 @@ pub(super) fn host_of(name: &[u8]) -> Result<Host, Turned> {
     }
 }
 
-/// Reads a field that is preceded by its length in one byte, which bounds it.
+/// Reads a field bounded by its leading length of one byte.
 async fn read_counted<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Vec<u8>> {
     let mut field = vec![0; usize::from(stream.read_u8().await?)];
     stream.read_exact(&mut field).await?;
@@ -250,7 +252,7 @@ async fn refuse(door: &Door, stream: TcpStream, source: SocketAddr, refusal: Tur
     door.turn_away(source, why, &line);
 }
 
-/// Says what a client probably is that does not speak SOCKS 5.
+/// Guesses the protocol of a client without SOCKS 5.
 fn guess(first: u8) -> String {
     let what = match first {
         0x16 => "TLS; this is a SOCKS 5 proxy",
@@ -260,7 +262,7 @@ fn guess(first: u8) -> String {
     format!("speaks {what}")
 }
 
-/// Writes a last answer, which a reset must not overtake.
+/// Writes a last answer, not to be overtaken by a reset.
 async fn end(mut stream: TcpStream, answer: &[u8]) {
     sockets::end_cleanly(&stream);
     let _ = stream.write_all(answer).await;
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_offered_is_named() {
+    async fn unsupported_and_malformed_requests_are_named() {
         assert!(matches!(request(&[5, 2, 0, 1, 1, 2, 3, 4, 0, 80]).await, Err(Turned::Command(2))));
         assert!(matches!(request(&[5, 3, 0, 1, 1, 2, 3, 4, 0, 80]).await, Err(Turned::Command(3))));
         assert!(matches!(request(&[5, 1, 0, 9, 1, 2]).await, Err(Turned::AddressType(9))));

@@ -1,4 +1,4 @@
-//! `tproxy` and `redirect`: connections that were made to somebody else, and know nothing of us.
+//! `tproxy` and `redirect`: connections to others, unaware of us.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::config::Mode;
 use crate::sockets;
 use crate::telemetry::Refusal;
 
-/// Carries one connection to where it was made to.
+/// Carries one connection to its destination.
 pub(super) async fn serve(door: &Door, stream: TcpStream, source: SocketAddr) {
     match destination(door, &stream) {
         Ok(destination) => match door.held.claim(source, destination) {
@@ -25,11 +25,11 @@ pub(super) async fn serve(door: &Door, stream: TcpStream, source: SocketAddr) {
     }
 }
 
-/// Returns where a connection was made to.
+/// Returns a connection's destination.
 fn destination(door: &Door, stream: &TcpStream) -> io::Result<SocketAddr> {
     let local = stream.local_addr()?;
     let (destination, ours) = match &door.intercept.mode {
-        // The kernel gave the accepted socket the address that the client asked for.
+        // The kernel gave the accepted socket the client's destination address.
         Mode::Tproxy(_) => (local, local.ip().is_loopback()),
         _ => {
             let destination = sockets::original_destination(stream)?;

@@ -1,7 +1,8 @@
-//! Holds the first packet of a connection until the server has answered, so that a client's connect tells the truth.
+//! Held SYNs: true connect results for clients of interception.
 //!
-//! Rules mark and queue the SYN ([`super::rules`]), this reads it, connects onward, and lets it go with another mark,
-//! by which rules take it in or answer it. `docs/internals/interception.md` has the reasons.
+//! A connection's first packet is held until the server has answered. Rules mark and queue the SYN
+//! ([`super::rules`]); this reads it, connects onward, and releases it with another mark, for rules to take
+//! it in or answer it. `docs/internals/interception.md` has the reasons.
 
 mod places;
 mod queue;
@@ -27,7 +28,7 @@ use queue::{Queue, Queued, Verdict};
 use syn::{Ends, Syn};
 use table::{Answer, MAX_HELD, Packet, Table, Todo};
 
-/// The connections of one gateway that wait for their servers, and those that were connected and wait for their clients.
+/// One gateway's connections waiting for their servers, and connected ones waiting for their clients.
 #[derive(Default)]
 pub(crate) struct Held {
     state: Mutex<State>,
@@ -40,7 +41,7 @@ struct State {
     entrances: Places<Entrance>,
 }
 
-/// What there is while packets are held.
+/// State while packets are held.
 struct Reading {
     queue: Arc<Queue>,
     numbers: HoldNumbers,
@@ -51,18 +52,18 @@ struct Reading {
 }
 
 impl Held {
-    /// Says by whose rules connections go that are held from now on: one for each `[[intercept]]`, in order.
+    /// Sets the entrances of connections held from now on: one for each `[[intercept]]`, in order.
     pub(crate) fn set_entrances(&self, entrances: Vec<Weak<Entrance>>) {
         self.state.lock().entrances.set(entrances);
     }
 
-    /// Takes note that other rules are being loaded. Until they are, whom a SYN is for cannot be told from its mark.
+    /// Notes the start of a change of rules. Until its end, a mark does not identify a SYN's interception.
     pub(crate) fn rules_change(&self) {
         self.state.lock().entrances.begin_change();
     }
 
-    /// Takes note that they are loaded, and by whose rules connections go that these have held; or, with none, that
-    /// those from before still are. What was queued before is dropped, and comes again.
+    /// Notes the end of a change of rules, with the entrances of the new ones; or, with none, that the old
+    /// ones still hold. Packets queued earlier are dropped, and come again.
     pub(crate) fn rules_changed(&self, entrances: Option<Vec<Weak<Entrance>>>) {
         let mut state = self.state.lock();
         if let Some(reading) = &state.reading {
@@ -71,7 +72,7 @@ impl Held {
         state.entrances.end_change(entrances);
     }
 
-    /// Takes the queue that rules of these numbers lead to; what is returned reads it until [`Held::stop`].
+    /// Takes the queue used by rules of these numbers; the returned future reads it until [`Held::stop`].
     ///
     /// # Errors
     /// If the kernel has no queues, this process lacks CAP_NET_ADMIN, or another reads the queue.
@@ -92,7 +93,7 @@ impl Held {
         self.state.lock().reading.is_some()
     }
 
-    /// Holds nothing more. Packets that are held are lost and come again.
+    /// Stops holding. Held packets are lost and come again.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         let ended = (state.reading.take(), state.table.clear());
@@ -100,7 +101,7 @@ impl Held {
         drop(ended);
     }
 
-    /// Hands over the way of a connection that was accepted, if its SYN was held.
+    /// Hands over the way of an accepted connection, if its SYN was held.
     pub(crate) fn claim(&self, client: SocketAddr, server: SocketAddr) -> Option<Way> {
         self.state.lock().table.claim(&Ends::new(client, server), Instant::now())
     }
@@ -122,9 +123,9 @@ impl Held {
         }
     }
 
-    /// Takes in packets that wait to be read.
+    /// Takes in queued packets.
     fn turn(self: &Arc<Self>, woken: bool, now: Instant) -> io::Result<()> {
-        // Ways end by telling their peers, which is not to be done under the lock.
+        // Ending ways notify their peers; not to be done under the lock.
         let removed;
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -172,8 +173,9 @@ impl Held {
         Ok(())
     }
 
-    /// Takes note that rules will lead connections here for a while. If they may have let some pass, whose repeated SYN
-    /// went to the server, what is held of these is stale: taken in now, it would break the connection that was made.
+    /// Notes that rules will lead connections here for a while. If they may have passed some SYNs to the
+    /// server on a repeat, their held entries are stale: taken in now, they would break established
+    /// connections.
     pub(crate) fn before_sign_of_life(&self, now: Instant) {
         let removed;
         let mut state = self.state.lock();
@@ -187,7 +189,7 @@ impl Held {
         reading.alive = now;
     }
 
-    /// Lets the packet of a connection go whose connect has ended.
+    /// Releases the packet of a connection after the end of its connect.
     fn decide(&self, ends: &Ends, number: u64, outcome: Result<Way, Answer>) {
         let now = Instant::now();
         let _unwanted;
@@ -214,9 +216,9 @@ impl Reading {
         packets.iter().for_each(|packet| self.answer(*packet, Answer::Drop));
     }
 
-    /// Drops what waits to be read.
+    /// Drops queued packets.
     fn drop_queued(&self) {
-        // An error is one for whoever reads next, too.
+        // The next reader meets the same error.
         while let Ok(true) = self.queue.read(false, |queued| self.answer(queued.packet, Answer::Drop)) {}
     }
 
@@ -235,7 +237,7 @@ impl Reading {
     }
 }
 
-/// Connects for a client whose SYN is held.
+/// Connects for a client with a held SYN.
 async fn connect(held: Arc<Held>, door: Arc<Door>, ends: Ends, number: u64) {
     let destination = ends.server.into();
     let outcome = match door.router.connect(&door.intercept, &destination, ends.client).await {
@@ -253,7 +255,7 @@ impl From<NoWay> for Answer {
         match why {
             NoWay::Failed(OpenFailure::Unreachable | OpenFailure::NameNotFound) => Self::Unreachable,
             NoWay::Failed(OpenFailure::NotAllowed) => Self::Prohibited,
-            // What comes again finds the link repaired, or no gateway in its way.
+            // A repeated SYN finds the link repaired, or no gateway in its way.
             NoWay::Failed(OpenFailure::TimedOut) | NoWay::Stopping => Self::Drop,
             NoWay::Failed(OpenFailure::Refused | OpenFailure::Other | OpenFailure::Draining)
             | NoWay::NoPeer
@@ -263,11 +265,11 @@ impl From<NoWay> for Answer {
     }
 }
 
-/// Packets that are read before others have a turn.
+/// Packets read in one turn.
 const READS: u32 = 512;
 
-/// How often it is looked what is no longer waited for.
+/// Interval of expiry.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How long a sign of life counts, less what clocks may differ by.
+/// Lifetime of a sign of life, less the clocks' possible difference.
 const ALIVE: Duration = Duration::from_millis(LIFE_MS - 50);

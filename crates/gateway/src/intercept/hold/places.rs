@@ -1,19 +1,19 @@
-//! Whom the marks of rules speak of.
+//! Interceptions behind the marks of rules.
 
 use std::sync::{Arc, Weak};
 
-/// The interceptions by their places in the configuration that the loaded rules were made of.
+/// The interceptions by their places in the loaded rules' configuration.
 pub(super) struct Places<T> {
     known: Vec<Weak<T>>,
     /// Other rules are being loaded: whether a mark is theirs or of those before cannot be seen.
     changing: bool,
 }
 
-/// Whom a mark speaks of.
+/// The meaning of a mark.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place<T> {
     Open(Arc<T>),
-    /// One that will be open, or it will be known who it is; a packet that comes again then finds out.
+    /// An interception to be opened, or still unknown; a repeated packet finds out.
     NotYet,
     /// None of this gateway's.
     Nobodys,
@@ -26,7 +26,7 @@ impl<T> Default for Places<T> {
 }
 
 impl<T> Places<T> {
-    /// Exchanges those that the loaded rules speak of; one that is gone is not open yet.
+    /// Exchanges the loaded rules' interceptions; a dropped one counts as not yet open.
     pub(super) fn set(&mut self, places: Vec<Weak<T>>) {
         self.known = places;
     }
@@ -36,7 +36,7 @@ impl<T> Places<T> {
         self.changing = true;
     }
 
-    /// From now on every mark is of the rules that these were given for, or of those before if none are.
+    /// From now on every mark belongs to the rules of these, or to the old ones without any.
     pub(super) fn end_change(&mut self, places: Option<Vec<Weak<T>>>) {
         self.changing = false;
         if let Some(places) = places {
@@ -44,7 +44,7 @@ impl<T> Places<T> {
         }
     }
 
-    /// Finds whom the place in a mark means, if it has one.
+    /// Finds the interception of a mark's place, if it has one.
     pub(super) fn find(&self, place: Option<usize>) -> Place<T> {
         match place {
             Some(_) if self.changing => Place::NotYet,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_means_nobody_while_rules_change_and_one_of_the_new_ones_after() {
+    fn marks_are_void_during_a_change_of_rules() {
         let (first, second) = (Arc::new("first"), Arc::new("second"));
         let weak = [&first, &second].map(Arc::downgrade);
         let mut places = Places::default();
@@ -74,7 +74,7 @@ mod tests {
             [Place::NotYet, Place::NotYet, Place::NotYet]
         );
         assert_eq!(places.find(None), Place::Nobodys);
-        // A new one is first, which is not open yet.
+        // A new one is first, and not open yet.
         let [first_weak, second_weak] = weak;
         places.end_change(Some(vec![Weak::new(), second_weak, first_weak]));
         assert_eq!(places.find(Some(0)), Place::NotYet);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_were_not_loaded_change_nothing() {
+    fn failed_load_of_rules_changes_nothing() {
         let only = Arc::new("only");
         let mut places = Places::default();
         places.set(vec![Arc::downgrade(&only)]);

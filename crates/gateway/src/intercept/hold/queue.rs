@@ -1,7 +1,7 @@
-//! A queue of packets that the kernel holds until it is told what becomes of them (`nfnetlink_queue`).
+//! A kernel queue of packets awaiting verdicts (`nfnetlink_queue`).
 //!
-//! The few messages that this takes are written and read here. The crate `nfq` reads with pointers, panics at what it
-//! did not expect, and gives no descriptor to wait for.
+//! The few necessary messages are written and read here. The crate `nfq` reads with pointers, panics on the
+//! unexpected, and gives no descriptor to wait for.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// A queue that is ours; packets that wait in it are dropped when it is.
+/// Our queue; waiting packets are dropped with it.
 #[derive(Debug)]
 pub(super) struct Queue {
     /// Of netlink; the runtime waits for datagrams of any family alike.
@@ -22,7 +22,7 @@ pub(super) struct Queue {
     number: u16,
 }
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Queued<'a> {
     pub(super) packet: u32,
@@ -31,7 +31,7 @@ pub(super) struct Queued<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// What becomes of a packet.
+/// Verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It goes on, with another mark if one is given.
@@ -49,7 +49,7 @@ impl Queue {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(NETFILTER))?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        // A burst that does not fit is not held.
+        // An oversized burst is not held.
         let _ = set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
         let queue = Self { socket: UdpSocket::from_std(socket.into())?, number };
         queue.configure(CFG_CMD, &[CMD_BIND, 0, 0, 0])?;
@@ -63,7 +63,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Says what becomes of a packet.
+    /// Sends the verdict on a packet.
     ///
     /// # Errors
     /// If the kernel takes no message now.
@@ -97,7 +97,7 @@ impl Queue {
         let mut buffer = [0; MESSAGE];
         let mut receive = || Ok(recv(&self.socket, &mut buffer[..], RecvFlags::empty())?.1);
         let received = match woken {
-            // This also notes that nothing is left.
+            // This also clears the readiness of an empty queue.
             true => self.socket.try_io(Interest::READABLE, receive),
             false => receive(),
         };
@@ -114,7 +114,7 @@ impl Queue {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            // What did not fit has gone on without us.
+            // Packets without room have gone on without us.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOBUFS | Errno::INTR)) => {
                 Ok(true)
             }
@@ -128,7 +128,7 @@ impl Queue {
         self.ask(message)
     }
 
-    /// Sends a message and reads what the kernel says to it, which is there once it was sent.
+    /// Sends a message and reads the kernel's reply, available at once.
     fn ask(&self, message: Message) -> io::Result<()> {
         send(&self.socket, &message.finish(), SendFlags::empty())?;
         loop {
@@ -153,7 +153,7 @@ impl Message {
         let mut bytes = vec![0; 4];
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
-        // Sequence number and sender, of which nobody here makes use.
+        // Sequence number and sender, both unused here.
         bytes.extend([0; 8]);
         bytes.extend([ANY_FAMILY, VERSION]);
         bytes.extend(queue.to_be_bytes());
@@ -175,7 +175,7 @@ impl Message {
     }
 }
 
-/// Splits what was received into messages: the kind of each, and what is behind its header.
+/// Splits received bytes into messages: the kind of each, and the part behind its header.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = bytes.first_chunk::<MESSAGE_HEADER>()?;
@@ -186,7 +186,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Reads a packet that waits; none if the kernel says less of it than is needed.
+/// Reads a waiting packet; none if the message lacks a needed part.
 fn queued(body: &[u8]) -> Option<Queued<'_>> {
     let mut rest = body.get(QUEUE_HEADER..)?;
     let (mut packet, mut mark, mut bytes) = (None, 0, None);
@@ -204,7 +204,8 @@ fn queued(body: &[u8]) -> Option<Queued<'_>> {
     Some(Queued { packet: packet?, mark, bytes: bytes.unwrap_or_default() })
 }
 
-// What follows is of <linux/netlink.h>, <linux/netfilter/nfnetlink.h> and <linux/netfilter/nfnetlink_queue.h>.
+// Constants of <linux/netlink.h>, <linux/netfilter/nfnetlink.h> and <linux/netfilter/nfnetlink_queue.h>
+// follow.
 
 const MESSAGE_HEADER: usize = 16;
 const QUEUE_HEADER: usize = 4;
@@ -239,10 +240,11 @@ const CMD_BIND: u8 = 1;
 const COPY_PACKET: u8 = 2;
 const FAIL_OPEN: u32 = 1;
 
-/// Bytes of each packet that are read: the longest header of IPv4 and the shortest of TCP, and more than both of IPv6.
+/// Bytes copied of each packet: the longest header of IPv4 and the shortest of TCP, and more than both of
+/// IPv6.
 const HEADERS: u32 = 80;
 
-/// Room for one packet's message, of which the kernel writes one at a time.
+/// Room for one packet's message; the kernel writes one at a time.
 const MESSAGE: usize = 4096;
 
 /// Room for a thousand messages and more, as the kernel counts them.
@@ -252,7 +254,7 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 mod tests {
     use super::*;
 
-    /// What the kernel writes of a packet, with attributes in any order and some that nobody asked for.
+    /// The kernel's message about a packet, with attributes in any order and some unrequested ones.
     fn packet_message() -> Vec<u8> {
         let mut message = Message::new(PACKET, false, 5);
         message.put(PACKET_HEADER, &[0, 0, 1, 2, 8, 0, 0]);
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_read_with_what_is_not_known_passed_over() {
+    fn packets_are_read_past_unknown_attributes() {
         let two = [packet_message(), packet_message()].concat();
         let read: Vec<_> = messages(&two).map(|(kind, body)| (kind, queued(body))).collect();
         let expected = Queued { packet: 0x102, mark: 7, bytes: b"packet" };

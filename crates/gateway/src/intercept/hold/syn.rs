@@ -1,4 +1,4 @@
-//! Reads who wants to talk to whom from the first packet of a connection.
+//! Both ends of a connection, from its first packet.
 
 use std::net::SocketAddr;
 
@@ -11,16 +11,16 @@ pub(crate) struct Ends {
     pub(crate) server: SocketAddr,
 }
 
-/// A packet that asks for a connection.
+/// A connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Syn {
     pub(super) ends: Ends,
-    /// The client's first sequence number, which tells a repeated packet from another connection.
+    /// The client's first sequence number, to tell a repeated packet from another connection.
     pub(super) sequence: u32,
 }
 
 impl Ends {
-    /// Names the ends as packets do, which know no scopes.
+    /// Names the ends as in packets, without scopes.
     pub(crate) fn new(client: SocketAddr, server: SocketAddr) -> Self {
         let plain = |address: SocketAddr| SocketAddr::new(address.ip(), address.port());
         Self { client: plain(client), server: plain(server) }
@@ -28,8 +28,8 @@ impl Ends {
 }
 
 impl Syn {
-    /// Reads a packet of either family, without its end; none if it is anything else than a SYN whose TCP header follows
-    /// that of IP, as in every packet that a host sends to open a connection.
+    /// Reads a packet of either family, possibly truncated; none unless it is a SYN with a TCP header right
+    /// behind that of IP, as in every host's connection request.
     pub(super) fn read(packet: &[u8]) -> Option<Self> {
         let packet = Ip::read_cut(packet).ok()?;
         let (protocol, fragment) = match &packet {
@@ -50,7 +50,7 @@ impl Syn {
     }
 }
 
-/// Flags of which the first packet of a connection has SYN alone.
+/// Flags; of these, a connection's first packet has SYN alone.
 const FIRST_OF_ALL: TcpFlags = TcpFlags::FIN.or(TcpFlags::SYN).or(TcpFlags::RST).or(TcpFlags::ACK);
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn congestion_flags_do_not_hide_a_syn_and_nothing_else_is_one() {
+    fn only_congestion_flags_may_accompany_a_syn() {
         use TcpFlags as F;
         let [(packet, _), _] = packets(F::SYN | F::ECE | F::CWR | F::AE);
         assert!(Syn::read(&packet).is_some());
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_without_its_options_is_one_and_a_shorter_is_none() {
+    fn syn_may_lack_only_its_options() {
         for (packet, header_len) in packets(TcpFlags::SYN) {
             let enough = header_len + 20;
             for len in 0..packet.len() {

@@ -1,4 +1,6 @@
-//! The connections whose SYN is held, or was a moment ago. It knows no clock and no socket.
+//! The table of held and recently held SYNs.
+//!
+//! It knows no clock and no socket.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,10 +10,10 @@ use tokio::time::Instant;
 
 use super::syn::{Ends, Syn};
 
-/// The kernel's number of a packet that it holds.
+/// The kernel's number of a held packet.
 pub(super) type Packet = u32;
 
-/// What becomes of a SYN.
+/// Fate of a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// It goes on as if nobody had held it.
@@ -28,7 +30,7 @@ pub(super) enum Answer {
     Drop,
 }
 
-/// What is to be done about a SYN that came in.
+/// Next step for a received SYN.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Todo {
     /// Connect, and tell [`Table::decide`] under this number; the packet waits.
@@ -39,7 +41,7 @@ pub(super) enum Todo {
     Answer(Answer),
 }
 
-/// Held connections; `W` is the way that one took.
+/// Held connections; `W` is a connection's way.
 pub(super) struct Table<W> {
     entries: HashMap<Ends, Entry<W>>,
     count: u64,
@@ -58,16 +60,16 @@ enum State<W> {
     Asked(Packet, watch::Sender<()>),
     /// It succeeded; the client has not been accepted yet.
     Open(W),
-    /// This was said to the client, whose packets may have crossed with it.
+    /// The client got this answer, and its packets may have crossed with it.
     Answered(Answer),
 }
 
-/// What is left of entries that were removed.
+/// Remains of removed entries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Removed<W> {
     /// To be dropped, and be sent again.
     pub(super) packets: Vec<Packet>,
-    /// Connected for clients that did not come.
+    /// Connected for absent clients.
     pub(super) ways: Vec<W>,
 }
 
@@ -78,7 +80,7 @@ impl<W> Default for Table<W> {
 }
 
 impl<W> Table<W> {
-    /// Takes in a SYN that the kernel holds. One that comes again is answered as the first was, or waits in its place.
+    /// Takes in a SYN held by the kernel. A repeated one gets the first one's answer, or waits in its place.
     pub(super) fn take(&mut self, syn: Syn, packet: Packet, now: Instant) -> Todo {
         if let Some(entry) = self.entries.get_mut(&syn.ends) {
             let again = std::mem::replace(&mut entry.sequence, syn.sequence) == syn.sequence;
@@ -87,7 +89,7 @@ impl<W> Table<W> {
                     entry.until = patience(entry.since, now);
                     return Todo::Release(std::mem::replace(held, packet));
                 }
-                // Nobody has used it: it serves a client that began anew as well.
+                // It is unused, and serves a restarted client as well.
                 State::Open(_) => return Todo::Answer(Answer::TakeIn),
                 State::Answered(answer) if again => return Todo::Answer(*answer),
                 State::Answered(_) => {}
@@ -102,7 +104,7 @@ impl<W> Table<W> {
         Todo::Connect(number)
     }
 
-    /// Returns what ends with an error once nobody waits for a connect any more.
+    /// Returns a receiver failing once nobody waits for a connect.
     pub(super) fn waiting(&self, ends: &Ends) -> Option<watch::Receiver<()>> {
         match &self.entries.get(ends)?.state {
             State::Asked(_, waiting) => Some(waiting.subscribe()),
@@ -110,10 +112,10 @@ impl<W> Table<W> {
         }
     }
 
-    /// Takes in what became of a connect; returns the packet that waits and what to answer.
+    /// Takes in a connect's outcome; returns the waiting packet and its answer.
     ///
     /// # Errors
-    /// The way, if nobody waits for it any more.
+    /// The way, if nobody waits for it.
     pub(super) fn decide(
         &mut self,
         ends: &Ends,
@@ -131,13 +133,13 @@ impl<W> Table<W> {
             Err(answer) => (State::Answered(answer), now + REPEATS),
         };
         if answer == Answer::Drop {
-            // What the client sends again is a new question.
+            // A repeated SYN is a new question.
             self.entries.remove(ends);
         }
         Ok((packet, answer))
     }
 
-    /// Hands over the way of a client that was accepted.
+    /// Hands over the way of an accepted client.
     pub(super) fn claim(&mut self, ends: &Ends, now: Instant) -> Option<W> {
         let entry = self.entries.get_mut(ends)?;
         let answered = State::Answered(Answer::TakeIn);
@@ -153,12 +155,12 @@ impl<W> Table<W> {
         }
     }
 
-    /// Forgets connections that still wait for their answer.
+    /// Forgets connections still waiting for their answer.
     pub(super) fn forget_asked(&mut self) -> Removed<W> {
         self.remove(|entry| matches!(entry.state, State::Asked(..)))
     }
 
-    /// Forgets what is no longer waited for.
+    /// Forgets expired entries.
     pub(super) fn expire(&mut self, now: Instant) -> Removed<W> {
         self.remove(|entry| entry.until <= now)
     }
@@ -181,21 +183,21 @@ impl<W> Table<W> {
     }
 }
 
-/// Connections at once that are held or were a moment ago; those beyond are taken in before the server is asked.
+/// Connections held at once or a moment ago; those beyond are taken in without asking the server.
 pub(super) const MAX_HELD: usize = 4096;
 
-/// Returns until when a client that has just sent a SYN is waited for, who began some time ago.
+/// Returns the deadline for a client with a SYN just now and its first one some time ago.
 ///
-/// Systems send it again after a second at first and wait twice as long each time, that is for as long as they have
-/// tried already and a second more. Who is silent for twice that and two seconds has given up.
+/// Systems repeat it after a second at first and double the wait each time: the next wait is as long as the
+/// whole attempt so far and a second more. A client silent for twice that and two seconds has given up.
 fn patience(since: Instant, now: Instant) -> Instant {
     now + 2 * (now.duration_since(since) + Duration::from_secs(1)) + Duration::from_secs(2)
 }
 
-/// How long a server that was connected waits for its client to complete the handshake.
+/// How long a connected server waits for its client to complete the handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long packets that crossed with an answer get the same one.
+/// How long packets crossing with an answer get the same one.
 const REPEATS: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_that_comes_again_waits_in_place_of_the_first() {
+    fn repeated_syn_waits_in_place_of_the_first() {
         let (mut table, now, first) = (Table::default(), Instant::now(), syn(1, 7));
         let number = asked(&mut table, first, 100, now);
         assert_eq!(table.take(first, 101, now), Todo::Release(100));
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_come_costs_its_server_ten_seconds() {
+    fn absent_client_costs_its_server_ten_seconds() {
         let (mut table, now, first) = (Table::default(), Instant::now(), syn(1, 7));
         let number = asked(&mut table, first, 100, now);
         assert!(table.decide(&first.ends, number, Ok("way"), now).is_ok());
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_no_longer_asks_has_given_up() {
+    fn silent_client_has_given_up() {
         let (mut table, start, first) = (Table::<&str>::default(), Instant::now(), syn(1, 7));
         asked(&mut table, first, 0, start);
         let waiting = table.waiting(&first.ends).unwrap();
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_still_waits_is_forgotten_alone() {
+    fn only_waiting_entries_are_forgotten() {
         let (mut table, now) = (Table::default(), Instant::now());
         asked(&mut table, syn(1, 7), 100, now);
         let open = asked(&mut table, syn(2, 7), 101, now);

@@ -1,4 +1,4 @@
-//! What a proxy changes in a message's head (RFC 9110 §7.6, RFC 9112 §3.2).
+//! A proxy's changes to a message's head (RFC 9110 §7.6, RFC 9112 §3.2).
 
 use std::borrow::Cow;
 
@@ -31,13 +31,13 @@ pub(super) fn to_origin<B>(request: &mut Request<B>, uri: &Uri) -> bool {
         headers.insert(UPGRADE, protocols);
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     }
-    // RFC 9112 §3.2.2: the address in absolute form decides, whatever the Host field said.
+    // RFC 9112 §3.2.2: the address in absolute form overrides the Host field.
     headers.insert(HOST, host);
     add_via(headers, version);
     true
 }
 
-/// Removes the zone of an address, which means nothing to others (RFC 6874 §4).
+/// Removes the zone of an address, meaningless to others (RFC 6874 §4).
 fn without_zone(host: &str) -> Cow<'_, str> {
     match host.split_once('%') {
         Some((ip, zone)) if ip.starts_with('[') => {
@@ -76,7 +76,8 @@ pub(super) fn asks_to_switch<B>(request: &Request<B>) -> bool {
     request.headers().contains_key(UPGRADE)
 }
 
-/// Returns the protocols that a client asks to switch to. Not HTTP/2, whose settings are in a field for this hop alone.
+/// Returns a client's requested upgrade protocols. Not HTTP/2: its settings are in a field for this hop
+/// alone.
 fn wanted_protocols(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_asked = list(headers, CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
     let protocols: Vec<_> =
@@ -85,14 +86,14 @@ fn wanted_protocols(headers: &HeaderMap) -> Option<HeaderValue> {
     is_asked.then(|| HeaderValue::from_bytes(&protocols.join(&b", "[..])).ok()).flatten()
 }
 
-/// Returns the members of a field that is a list (RFC 9110 §5.6.1).
+/// Returns the members of a list field (RFC 9110 §5.6.1).
 fn list(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
     let values = headers.get_all(name).into_iter();
     let members = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     members.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
-/// Counts this proxy in a request that may pass only so many; false if it may go no further (RFC 9110 §7.6.2).
+/// Counts this proxy against a request's hop limit; false if it may go no further (RFC 9110 §7.6.2).
 pub(super) fn may_go_on<B>(request: &mut Request<B>) -> bool {
     if ![Method::OPTIONS, Method::TRACE].contains(request.method()) {
         return true;
@@ -102,24 +103,23 @@ pub(super) fn may_go_on<B>(request: &mut Request<B>) -> bool {
     match number.map(|number| number.checked_sub(1)) {
         Some(Some(left)) => *value = HeaderValue::from(left),
         Some(None) => return false,
-        // What is no number says nothing.
+        // An invalid number counts as none.
         None => {}
     }
     true
 }
 
-/// Whether the body is sent as it is, or in chunks; another coding would be lost with the field that names it, for it is
-/// not undone here.
+/// Whether the body is plain or in chunks; another coding, not undone here, would be lost with its field.
 pub(super) fn is_plain_or_chunked(headers: &HeaderMap) -> bool {
     list(headers, TRANSFER_ENCODING).all(|coding| coding.eq_ignore_ascii_case(b"chunked"))
 }
 
-/// Removes what is meant for the next hop only, and what the Connection field names.
+/// Removes fields meant for the next hop only, and those named by the Connection field.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<_> =
         list(headers, CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
     if headers.contains_key(TRANSFER_ENCODING) {
-        // RFC 9112 §6.3: it decides, and a length that says otherwise would cut the body for the next hop.
+        // RFC 9112 §6.3: chunks decide, and a contradicting length would cut the body for the next hop.
         headers.remove(CONTENT_LENGTH);
     }
     for name in named.iter().chain(&[
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_one_hop_are_not_sent_on_and_others_are() {
+    fn only_end_to_end_fields_are_sent_on() {
         let request = sent_on(
             "http://example.net/",
             &[
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_are_sent_on_only_as_a_client_of_today_asks_for_them() {
+    fn upgrades_are_sent_on_only_under_a_connection_field() {
         for (connection, upgrade, expected) in [
             ("Upgrade", "websocket", Some("websocket")),
             ("keep-alive, UPGRADE, x-secret", "TLS/1.0 , tcp", Some("TLS/1.0, tcp")),

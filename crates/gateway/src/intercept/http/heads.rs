@@ -1,7 +1,7 @@
-//! Request heads that have not ended yet: how large, how long, and how many of them.
+//! Limits of unfinished request heads: size, time and number.
 //!
-//! A head is kept as a whole until it ends, and until then nothing is known of its client. So its bytes are counted
-//! where they are read, the heads of all clients together have a share of `memory`, and beyond it the oldest gives way.
+//! A head is kept completely until it ends, from a still unknown client. So its bytes are counted as they are
+//! read, the heads of all clients together have a share of `memory`, and beyond it the oldest gives way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ struct Table {
     limit: usize,
     used: usize,
     next: u64,
-    /// Those of clients of whom nothing is known come first, then by age.
+    /// Heads of unknown clients come first, then by age.
     heads: BTreeMap<Place, Entry>,
 }
 
@@ -63,7 +63,7 @@ enum Stage {
     Over(Excess),
 }
 
-/// The head that one client sends.
+/// One client's head.
 #[derive(Debug)]
 pub(super) struct Head {
     heads: Heads,
@@ -75,7 +75,7 @@ pub(super) struct Head {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is read is not of a head.
+    /// The bytes read are not of a head.
     is_over: bool,
     bytes: usize,
     place: Option<Place>,
@@ -103,7 +103,7 @@ impl Heads {
 }
 
 impl Table {
-    /// Counts more bytes of a head, which is entered if it is new.
+    /// Counts more bytes of a head; a new one is entered.
     fn add(&mut self, head: &Head, state: &mut State, bytes: usize) {
         let place = *state.place.get_or_insert_with(|| {
             self.next += 1;
@@ -113,7 +113,7 @@ impl Table {
             self.used += CONNECTION_COST;
             Entry { bytes: CONNECTION_COST, stage: head.stage.clone() }
         });
-        // A buffer that grows is as large as all that it held before, once more.
+        // A growing buffer takes its earlier size once more.
         entry.bytes += 2 * bytes;
         self.used += 2 * bytes;
         self.make_room();
@@ -156,7 +156,7 @@ impl Head {
         self.stage.send_replace(Stage::Over(why));
     }
 
-    /// Notes that bytes were read, of which so many are kept once more.
+    /// Notes bytes read, with so many of them kept once more.
     pub(super) fn read(&self, bytes: usize, kept: usize) {
         let mut state = self.state.lock();
         if state.is_over || bytes == 0 {
@@ -177,7 +177,7 @@ impl Head {
         Exchange(Arc::clone(self))
     }
 
-    /// The client may do what it asks for.
+    /// The client is authorised.
     pub(super) fn authorise(&self) {
         self.state.lock().is_known = true;
     }
@@ -224,7 +224,8 @@ impl Drop for Exchange {
 /// The most bytes of a head.
 pub(super) const MAX_HEAD: usize = 128 << 10;
 
-/// The most bytes of a head before a request of the client is authorised, where that takes a name and a password.
+/// The most bytes of a head before a request of the client is authorised, if that takes a name and a
+/// password.
 pub(super) const MAX_FIRST_HEAD: usize = 16 << 10;
 
 /// How long a head may take from its first byte.
@@ -236,7 +237,7 @@ const SHARE: u64 = 16;
 /// Room for some heads of any size, however little memory there is.
 const LEAST_ROOM: usize = 2 << 20;
 
-/// What a connection takes with the first byte of a head: the buffer of 8 KiB that it is read into.
+/// Memory of a connection from the first byte of a head: its read buffer of 8 KiB.
 const CONNECTION_COST: usize = 8 << 10;
 
 #[cfg(test)]
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn head_is_limited_until_it_ends_and_again_after_the_exchange() {
+    fn head_limit_holds_until_its_end_and_after_the_exchange() {
         let heads = Heads::default();
         let head = heads.expect(MAX_FIRST_HEAD);
         head.read(MAX_FIRST_HEAD - 1, 0);

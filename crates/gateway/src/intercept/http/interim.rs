@@ -1,9 +1,9 @@
 //! Interim answers, 1xx, on their way to a client (RFC 9110 §15.2).
 //!
-//! hyper gives them to whoever asks it as a client and sends none as a server. So they go out between what it writes:
-//! it flushes a socket only when nothing of an answer waits any more, and the final answer is held back until they have
-//! gone. The one that it does say by itself, 100, it says when the request's body is first looked at, whatever the origin
-//! has said; it is taken out of what it writes.
+//! hyper gives them to its client's user and sends none as a server. So they go out between hyper's writes:
+//! it flushes a socket only when nothing of an answer waits, and the final answer is held back until they
+//! have gone. hyper sends one interim answer by itself, 100, at the first look at the request's body,
+//! regardless of the origin; it is taken out of hyper's output.
 
 use std::io;
 use std::pin::Pin;
@@ -23,10 +23,10 @@ use super::position::{Position, Reach};
 use super::socket::ClientStream;
 use super::target::RawTarget;
 
-/// What goes to one client besides what hyper writes, and what it sends that hyper has not asked for.
+/// One client's output beside hyper's, and its input not yet requested by hyper.
 pub(super) struct Interim {
     stream: Arc<TcpStream>,
-    /// The head that the client sends.
+    /// The client's head.
     head: Arc<Head>,
     state: Mutex<State>,
 }
@@ -34,16 +34,16 @@ pub(super) struct Interim {
 #[derive(Default)]
 struct State {
     waiting: BytesMut,
-    /// A part of what waits was sent.
+    /// A part of the waiting bytes was sent.
     is_begun: bool,
-    /// Who flushes the socket.
+    /// Waker of the socket's flusher.
     flusher: Option<Waker>,
-    /// Who waits until nothing waits.
+    /// Waker of the waiter for an empty queue.
     follower: Option<Waker>,
     position: Position,
-    /// Whether hyper has something to write that it has begun with.
+    /// Whether hyper has an unfinished write.
     is_writing: bool,
-    /// Whether what hyper writes next may be its own word to go on.
+    /// Whether hyper's next write may be its own 100.
     may_say: bool,
 }
 
@@ -52,12 +52,12 @@ impl Interim {
         Self { stream, head, state: Mutex::default() }
     }
 
-    /// Returns the head that the client sends.
+    /// Returns the client's head.
     pub(super) fn head(&self) -> &Arc<Head> {
         &self.head
     }
 
-    /// Says whether the client has all of each answer that was begun.
+    /// Whether the client has all begun answers completely.
     pub(super) fn is_settled(&self) -> bool {
         let state = self.state.lock();
         state.waiting.is_empty() && !state.is_writing
@@ -68,7 +68,7 @@ impl Interim {
         self.state.lock().position.end_head(content)
     }
 
-    /// Returns the number of the request that was read last.
+    /// Returns the number of the last request read.
     pub(super) fn request(&self) -> u64 {
         self.state.lock().position.request()
     }
@@ -78,7 +78,7 @@ impl Interim {
         self.state.lock().position.end_content(request);
     }
 
-    /// Queues an interim answer; one for which the client leaves no room is dropped, unless it is waited for.
+    /// Queues an interim answer; without room it is dropped, unless it is awaited.
     pub(super) fn push(&self, status: StatusCode, fields: &HeaderMap, is_awaited: bool) {
         let mut head = Response::new(());
         *head.status_mut() = status;
@@ -103,7 +103,7 @@ impl Interim {
         flusher.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until all that was queued has gone to the socket.
+    /// Waits until all queued answers have gone to the socket.
     pub(super) async fn gone(&self) {
         std::future::poll_fn(|cx| {
             let mut state = self.state.lock();
@@ -116,8 +116,8 @@ impl Interim {
         .await;
     }
 
-    /// Waits until all has gone to the socket, also what hyper has begun to write: what it writes next is of the request
-    /// that it serves now.
+    /// Waits until everything has gone to the socket, hyper's unfinished write included: its next write
+    /// belongs to the present request.
     pub(super) async fn settled(&self) {
         std::future::poll_fn(|cx| {
             let mut state = self.state.lock();
@@ -130,15 +130,15 @@ impl Interim {
         .await;
     }
 
-    /// Takes hyper's own word to go on away, if that is what it writes next; to be said before the request's body is
-    /// looked at, once all has [`settled`](Self::settled).
+    /// Removes hyper's own 100 if that is its next write; call it ahead of the first look at the request's
+    /// body, once all has [`settled`](Self::settled).
     pub(super) fn silence(&self) {
         self.state.lock().may_say = true;
     }
 
     /// Waits until the client sends more than the head of its request, or will send nothing more.
     pub(super) async fn more(&self) {
-        // Else hyper, which read them, has them.
+        // Otherwise hyper has read them.
         if !self.state.lock().position.went_on() {
             // An end and an error are for hyper to find.
             let _ = self.stream.peek(&mut [0]).await;
@@ -163,7 +163,7 @@ impl Interim {
         Poll::Ready(Ok(()))
     }
 
-    /// Notes that hyper writes; returns how much of it is not to be sent.
+    /// Notes hyper's write; returns how much of it is to be suppressed.
     fn unsaid(&self, written: &[u8]) -> Option<usize> {
         let mut state = self.state.lock();
         state.is_writing = true;
@@ -190,8 +190,8 @@ impl ClientIo {
 }
 
 impl ClientIo {
-    /// Finds how much may be read at once, which of a head is known once its bytes are there. None if no more of a head
-    /// may be: it is about to be given up, by [`Head::excess`].
+    /// Finds how much may be read at once; of a head, that is known once its bytes are there. None if no more
+    /// of a head may be read: it is about to be given up, by [`Head::excess`].
     fn poll_reach(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<Option<usize>>> {
         let room = self.interim.head.room().unwrap_or(usize::MAX).min(buf.remaining());
         if room == 0 {
@@ -204,7 +204,7 @@ impl ClientIo {
                 let mut there = ReadBuf::new(buf.initialize_unfilled_to(room));
                 ready!(self.stream.0.poll_peek(cx, &mut there))?;
                 let len = match there.filled() {
-                    // The end of the stream, which is to be read.
+                    // The end of the stream; to be read.
                     [] => Some(room),
                     there => self.interim.state.lock().position.of_head(there),
                 };
@@ -270,10 +270,10 @@ impl AsyncWrite for ClientIo {
     }
 }
 
-/// What hyper says when a request's body is first looked at.
+/// hyper's output at the first look at a request's body.
 const OWN_WORD: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The most bytes of interim answers that wait for one client, but for one that it waits for.
+/// The most waiting bytes of interim answers for one client, beside an awaited one.
 const MAX_WAITING: usize = 64 << 10;
 
 #[cfg(test)]
@@ -291,7 +291,7 @@ mod tests {
         }
         let waiting = interim.state.lock().waiting.len();
         assert!((MAX_WAITING - 100..=MAX_WAITING).contains(&waiting), "{waiting}");
-        // One that is waited for finds room all the same.
+        // An awaited one finds room all the same.
         interim.push(StatusCode::CONTINUE, &HeaderMap::new(), true);
         assert!(interim.state.lock().waiting.len() > waiting);
     }

@@ -1,9 +1,10 @@
 //! `http`: a proxy for HTTP/1.1, with CONNECT for everything else.
 //!
-//! Requests in absolute form (RFC 9112 §3.2.2) are forwarded hop by hop, their origin connections kept per client
-//! connection. An answer that is cut reaches the client as a reset: hyper drops the socket on an error, and a
-//! dropped socket resets; only a shutdown takes that back. hyper does it in order, but for one case: after a request with
-//! an `Upgrade` field it leaves the shutdown to others, also if nobody switches, and it is done here.
+//! Requests in absolute form (RFC 9112 §3.2.2) are forwarded hop by hop, with connections to origins kept per
+//! client connection. A cut answer reaches the client as a reset: hyper drops the socket on an error, and a
+//! dropped socket resets; only a shutdown takes that back. hyper does it in order, but for one case: after a
+//! request with an `Upgrade` field it leaves the shutdown to others, even if nobody switches, and it is done
+//! here.
 
 mod headers;
 pub(crate) mod heads;
@@ -90,7 +91,7 @@ pub(super) async fn serve(
     match serve_requests((&stream, interim), service, IDLE_LIMIT, last(door)).await {
         Ok(()) if !client.is_tunnel.load(Relaxed) => {
             if client.interim.is_settled() {
-                // hyper leaves it to whoever switches protocols, also where nobody does.
+                // hyper leaves it to an upgrade, even if none happens.
                 let _ = end_in_order(&stream);
             }
             hear_out(&stream, door.stopped.clone()).await;
@@ -140,7 +141,7 @@ async fn refuse_head(client: &Client, stream: &TcpStream, excess: Excess) {
         "HTTP/1.1 {status}\r\nContent-Type: {PLAIN}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    // A client that leaves no room for it has not asked.
+    // A client without room for it has not asked.
     let _ = stream.try_write(format!("{head}{body}").as_bytes());
     sockets::end_cleanly(stream);
     let _ = SockRef::from(stream).shutdown(Shutdown::Write);
@@ -159,8 +160,8 @@ async fn last(door: &Door) {
     }
 }
 
-/// Serves requests until there are no more, none for so long as `idle`, or the client is gone; after `last`, until the
-/// request is answered that is being served.
+/// Serves requests until there are no more, none for so long as `idle`, or the client is gone; after `last`,
+/// until the present request is answered.
 async fn serve_requests(
     (stream, interim): (&Arc<TcpStream>, Arc<Interim>),
     service: impl HttpService<Incoming, ResBody = Answer, Error = Infallible, Future: Send + 'static>,
@@ -187,7 +188,7 @@ async fn serve_requests(
         tokio::select! {
             served = serving.as_mut() => {
                 if served.as_ref().is_err_and(hyper::Error::is_timeout) {
-                    // Its answers are with the system, which may not have sent all of them.
+                    // Its answers are with the system, perhaps not all sent yet.
                     sockets::end_cleanly(stream);
                 }
                 return served.map_err(Broken::Http);
@@ -196,7 +197,7 @@ async fn serve_requests(
             // While an answer is awaited nobody else looks at the client's socket.
             () = &mut gone => return Err(Broken::Gone),
             never = &mut kept => match never {},
-            // Connections to origins that are kept for the next request would be waited for.
+            // Kept connections to origins would be waited for.
             () = &mut last, if !is_told => {
                 is_told = true;
                 serving.as_mut().graceful_shutdown();
@@ -207,7 +208,8 @@ async fn serve_requests(
 
 /// Waits until nobody is there any more to take an answer.
 async fn gone(client: &TcpStream) {
-    // A client that ended its stream may have gone after that; what it asked for is still done, unless it takes too long.
+    // A client may have gone after the end of its stream; its request is still done, unless it takes too
+    // long.
     if ends::socket_error(client).await.kind() == io::ErrorKind::BrokenPipe {
         tokio::time::sleep(UNHEARD_LIMIT).await;
     }
@@ -246,7 +248,7 @@ impl hyper::body::Body for Answer {
 struct Client {
     door: Arc<Door>,
     source: SocketAddr,
-    /// What goes to it ahead of its answers.
+    /// Output ahead of its answers.
     interim: Arc<Interim>,
     /// The origin connection of the last request, for the next to the same authority.
     origin: Mutex<Option<Origin>>,
@@ -329,7 +331,7 @@ impl Client {
             }
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 *kept = None;
-                // A body that waits for a word to go on would be taken for what follows.
+                // A body waiting for a 100 would be taken for the new protocol.
                 if asks_to_switch && refused.is_none() {
                     return self.switch(on_client, response);
                 }
@@ -339,7 +341,7 @@ impl Client {
             Ok(mut response) => {
                 headers::to_client(&mut response);
                 if refused.is_some() {
-                    // A client that has not sent its body cannot ask for anything else here.
+                    // A client with an unsent body can ask for nothing else here.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 response.map(Either::Left)
@@ -352,7 +354,7 @@ impl Client {
         }
     }
 
-    /// Sends a request to an origin and what the origin says ahead of its answer to the client; returns the answer.
+    /// Sends a request to an origin, and the origin's interim answers to the client; returns the answer.
     async fn ask(
         &self,
         kept: &mut Option<Origin>,
@@ -373,7 +375,7 @@ impl Client {
         };
         self.interim.gone().await;
         if let Some(gate) = gate.filter(|gate| gate.is_told()) {
-            // The answer came with the word to go on, which the client has by now.
+            // The answer came with a 100, and the client has it by now.
             gate.open(&self.interim).await;
         }
         answer
@@ -424,7 +426,7 @@ fn destination(uri: &Uri, default_port: Option<u16>) -> Option<Destination> {
         _ => authority.port_u16()?,
     };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    // RFC 6874 §2: so the sign ahead of a zone is written in an address. What stands alone is a zone by itself.
+    // RFC 6874 §2: an address has its zone behind this sequence. A bare sign begins a zone by itself.
     let decoded = match bare.split_once("%25") {
         Some((ip, zone)) if bare.len() < host.len() && !zone.is_empty() => format!("{ip}%{zone}"),
         _ => bare.to_owned(),
@@ -440,12 +442,12 @@ fn destination(uri: &Uri, default_port: Option<u16>) -> Option<Destination> {
     Some(Destination { host, port })
 }
 
-/// Answers a request that is not to be sent on, as its last recipient.
+/// Answers a request not to be sent on, as its last recipient.
 fn answer_as_last(method: &Method) -> Response<Body> {
     if method == Method::OPTIONS {
         return Response::new(Either::Right(Full::default()));
     }
-    // A request that is sent back may hold what scripts are not to see.
+    // A returned request may hold secrets of scripts.
     answer(StatusCode::NOT_IMPLEMENTED, "TRACE is not answered here")
 }
 
@@ -456,22 +458,22 @@ fn answer(status: StatusCode, line: &str) -> Response<Body> {
     response
 }
 
-/// What a client is told of an address without a host.
+/// Answer for an address without a host.
 const NO_HOST: &str = "the address names no host that can be one";
 
-/// The form of what a client is told by us.
+/// Media type of our own answers.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// The library's own limit comes behind ours, which explains itself.
+/// The library's own limit lies beyond ours: ours explains itself.
 const BEHIND_HEAD: usize = 8 << 10;
 
 /// The most fields of a head, either way; the library's own limit of 100 is less than servers and browsers take.
 const MAX_FIELDS: usize = 1_000;
 
-/// The longest name that is carried over a link.
+/// The longest name carried over a link.
 const MAX_NAME: usize = 255;
 
-/// How long an answer may take that nobody is there to hear.
+/// How long an answer may take without a listener.
 const UNHEARD_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a client connection may stay without a request.
@@ -502,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_read_to_its_end_by_a_client_that_takes_longer_than_it_may_be_idle() {
+    async fn slow_reader_gets_its_answer_beyond_the_idle_limit() {
         const LEN: usize = 100 << 10;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = tokio::net::TcpSocket::new_v4().unwrap();

@@ -21,16 +21,16 @@ use super::origin_io::{OriginIo, Written};
 use super::target::RawTarget;
 use super::upload::Upload;
 
-/// A connection to one origin that can take another request.
+/// A reusable connection to one origin.
 pub(super) struct Origin {
     destination: Destination,
     sender: SendRequest<Body>,
     written: Written,
-    /// The version of its last answer, which hyper speaks from then on.
+    /// The version of its last answer, used by hyper from then on.
     spoken: Version,
 }
 
-/// What a request to an origin carries: what the client sends, or nothing if it is sent once more.
+/// A request's body for an origin: the client's, or nothing on a retry.
 type Body = Either<Upload, Empty<Bytes>>;
 
 /// Makes connections for one client.
@@ -50,11 +50,11 @@ pub(super) enum Failed {
 impl Origins<'_> {
     /// Sends a request over the kept connection if it leads there and still lives, else over a new one.
     ///
-    /// A kept connection may end as the request leaves, for origins close those that are idle. What asks for no change
-    /// and has no body is then sent once more, over a new one (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
+    /// A kept connection may end as the request leaves, for origins close idle ones. A safe request without a
+    /// body is then sent once more, over a new one (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
     ///
     /// # Errors
-    /// If the origin cannot be reached, or ends the connection before the head of an answer.
+    /// If the origin cannot be reached, or ends the connection ahead of an answer's complete head.
     pub(super) async fn send(
         &self,
         kept: &mut Option<Origin>,
@@ -90,8 +90,8 @@ impl Origins<'_> {
         let written = stream.written();
         let mut builder = Builder::new();
         builder.preserve_header_case(true).max_headers(MAX_FIELDS);
-        // What old servers send, clients take direct: the space is removed (RFC 9112 §5.1), a folded line unfolded (§5.2),
-        // and what is no field is not sent on.
+        // Leniency as of direct clients with old servers: the space is removed (RFC 9112 §5.1), a folded line
+        // unfolded (§5.2), and an invalid field not sent on.
         builder.allow_spaces_after_header_name_in_responses(true);
         builder.allow_obsolete_multiline_headers_in_responses(true);
         builder.ignore_invalid_headers_in_responses(true);
@@ -106,8 +106,8 @@ impl Origins<'_> {
 }
 
 impl Origin {
-    /// Says whether the next request can be sent as it is: HTTP/1.0 has no chunks, without which hyper drops content of
-    /// unknown length, and no switch to another protocol.
+    /// Whether the next request can be sent unchanged: HTTP/1.0 has no chunks (without them hyper drops
+    /// content of unknown length), and no switch to another protocol.
     fn takes(&self, request: &Request<Body>) -> bool {
         let is_sized = request.body().size_hint().exact().is_some();
         self.spoken >= Version::HTTP_11 || is_sized && !headers::asks_to_switch(request)
@@ -128,9 +128,9 @@ impl Origin {
     }
 }
 
-/// Copies a request that an origin may get twice: one of a safe method, without a body.
+/// Copies a request an origin may get twice: one of a safe method, without a body.
 ///
-/// Others that are idempotent are not: who deletes twice is told that there was nothing to delete.
+/// Other idempotent ones do not count: a second deletion reports nothing to delete.
 fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
     let is_repeatable = request.method().is_safe() && request.body().is_end_stream();
     is_repeatable.then(|| {
@@ -139,16 +139,16 @@ fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
         request.uri().clone_into(copy.uri_mut());
         *copy.version_mut() = request.version();
         request.headers().clone_into(copy.headers_mut());
-        // How the client spells the names of fields, and who hears interim answers.
+        // The client's spelling of field names, and the receiver of interim answers.
         request.extensions().clone_into(copy.extensions_mut());
         copy
     })
 }
 
-/// Returns what is to be sent over a new connection after a kept one failed.
+/// Returns the request for a new connection after a kept one failed.
 ///
 /// # Errors
-/// If the origin may have acted on the request, or has answered it with something else than HTTP.
+/// If the origin may have acted on the request, or has answered it outside of HTTP.
 fn to_send_again(
     mut failed: TrySendError<Request<Body>>,
     copy: Option<Request<Body>>,

@@ -30,19 +30,19 @@ enum Stream {
     Direct(DirectStream),
 }
 
-/// What the library has written to an origin, and is about to write.
+/// The library's past and next output to an origin.
 #[derive(Clone, Default)]
 pub(super) struct Written(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// The library has something to write that it has begun with.
+    /// The library has an unfinished write.
     is_writing: bool,
-    /// With what the next bytes have to begin, and what is sent instead.
+    /// The expected beginning of the next bytes, and its replacement.
     line: Option<RawLine>,
 }
 
-/// A connection to an origin that speaks no HTTP any more, with what it has said already.
+/// A connection to an origin beyond HTTP, with bytes already received.
 pub(super) enum Carried {
     Link(Flow, Backlog),
     Direct(Arc<TcpStream>, Bytes, Direct),
@@ -146,7 +146,7 @@ impl Stream {
     }
 }
 
-/// A connection of our own to an origin, whose bytes are counted.
+/// A connection of our own to an origin, with byte counts.
 struct DirectStream {
     stream: ClientStream,
     direct: Direct,

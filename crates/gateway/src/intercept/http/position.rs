@@ -1,8 +1,9 @@
-//! Where in a client's stream the library reads.
+//! The library's position in a client's stream.
 //!
-//! In a head it is given nothing behind the first empty line, where every head ends; the empty lines that may lead a head
-//! are given with it. So it holds nothing of the content when a head has ended, and is then given no more than the content has: the first byte of the next head is known.
-//! Behind content in chunks it is known if all that was read ends with an empty line, as such content does.
+//! In a head it is given nothing behind the first empty line, the end of every head; leading empty lines are
+//! given with the head. So it holds nothing of the content when a head has ended, and is then given no more
+//! than the content: the first byte of the next head is known. Behind content in chunks it is known if all
+//! bytes read end with an empty line, as such content does.
 
 use super::target::{RawTarget, TargetReader};
 
@@ -15,19 +16,19 @@ pub(super) struct Position {
     blank: BlankLine,
     /// How many bytes of empty lines lead the head so far.
     leading: usize,
-    /// Whether the last bytes that were read went on behind an empty line.
+    /// Whether the last bytes read went on behind an empty line.
     went_on: bool,
 }
 
 #[derive(Debug)]
 enum Place {
-    /// Of a head, whose first byte is known.
+    /// In a head with a known first byte.
     Head(TargetReader),
-    /// Of content that has so many more, or of a head if it has none.
+    /// In content with so many more bytes, or in a head at 0.
     Sized(u64),
     /// Of content in chunks.
     Chunked,
-    /// Of what follows such content, of which the library may hold something.
+    /// Behind such content; the library may hold a part of it.
     BehindChunked,
     /// Anything: nothing is replaced.
     Unknown,
@@ -36,7 +37,7 @@ enum Place {
 /// How much the library may be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// What is there, to the end of the head.
+    /// The available bytes, up to the end of the head.
     ToBlankLine,
     /// So much.
     Bytes(usize),
@@ -66,7 +67,7 @@ impl Position {
         }
     }
 
-    /// Returns how much of what is there belongs to the head; none if too many empty lines lead it.
+    /// Returns how many available bytes belong to the head; none for too many leading empty lines.
     pub(super) fn of_head(&self, there: &[u8]) -> Option<usize> {
         let leading = self.leading(there);
         if self.leading + leading > MAX_LEADING {
@@ -86,7 +87,7 @@ impl Position {
         }
     }
 
-    /// Goes through what the library is given, and replaces what it must not see; returns how many bytes more are kept.
+    /// Goes through the library's input, and masks forbidden bytes; returns how many bytes more are kept.
     pub(super) fn go_through(&mut self, read: &mut [u8]) -> usize {
         let leading = self.leading(read);
         self.leading += leading;
@@ -117,14 +118,14 @@ impl Position {
         raw
     }
 
-    /// Returns the number of the request that was read last.
+    /// Returns the number of the last request read.
     pub(super) fn request(&self) -> u64 {
         self.heads
     }
 
     /// The content of a request has been read to its end.
     pub(super) fn end_content(&mut self, request: u64) {
-        // That of an earlier one may be found to have ended late.
+        // An earlier one may be found to have ended late.
         if request == self.heads && matches!(self.place, Place::Chunked) {
             self.place = Place::BehindChunked;
         }
@@ -136,7 +137,7 @@ impl Position {
     }
 }
 
-/// Finds empty lines, the ends of heads, in what comes piece by piece.
+/// Finds empty lines, the ends of heads, in a stream of pieces.
 #[derive(Clone, Copy, Debug, Default)]
 struct BlankLine {
     /// Since the last end of a line there was nothing, or a carriage return.
@@ -146,12 +147,12 @@ struct BlankLine {
 }
 
 impl BlankLine {
-    /// Returns where the first empty line of a piece ends, behind it; looks no further.
+    /// Returns the end of a piece's first empty line, behind it; looks no further.
     fn end(mut self, piece: &[u8]) -> Option<usize> {
         piece.iter().position(|byte| self.is_end(*byte)).map(|at| at + 1)
     }
 
-    /// Goes through a piece; returns where its first empty line ends, behind it.
+    /// Goes through a piece; returns the end of its first empty line, behind it.
     fn go_through(&mut self, piece: &[u8]) -> Option<usize> {
         let mut first = None;
         for (at, byte) in piece.iter().enumerate() {
@@ -174,8 +175,8 @@ impl BlankLine {
     }
 }
 
-/// The most bytes of empty lines ahead of a head: 100 lines, as some servers take. The library goes through all of them
-/// with each byte that follows.
+/// The most bytes of empty lines ahead of a head: 100 lines, as in some servers. The library goes through all
+/// of them with each later byte.
 const MAX_LEADING: usize = 200;
 
 #[cfg(test)]
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_head_is_found_wherever_it_is_cut() {
+    fn end_of_a_head_is_found_at_any_cut() {
         let head = b"PUT / HTTP/1.1\r\nHost: a\r\n\r\n";
         for cut in 0..head.len() {
             let mut blank = BlankLine::default();
@@ -199,7 +200,7 @@ mod tests {
 
     const HEAD: &[u8] = b"GET http://a/< HTTP/1.1\r\n\r\n";
 
-    /// Reads as the library does from a stream that is all there, until it has read a head.
+    /// Reads as the library does from a complete stream, until it has read a head.
     fn read_head(position: &mut Position, stream: &mut &[u8]) -> Vec<u8> {
         assert_eq!(position.reach(), Reach::ToBlankLine);
         let (head, rest) = stream.split_at(position.of_head(stream).unwrap());
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_behind_sized_content_are_masked_and_the_content_is_not() {
+    fn only_heads_are_masked_behind_sized_content() {
         let requests = [HEAD, HEAD, HEAD].concat();
         let (mut position, mut stream) = (Position::default(), requests.as_slice());
         let seen = HEAD.escape_ascii().to_string().replace('<', "%");
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn head_behind_chunks_is_masked_only_where_its_first_byte_is_known() {
+    fn head_behind_chunks_needs_a_known_first_byte() {
         for (content, ended, known) in [
             (&b"1\r\na\r\n0\r\n\r\n"[..], true, true),
             (b"1\r\na\r\n0\r\nX-Sum: 1\r\n\r\n", true, true),
@@ -272,7 +273,7 @@ mod tests {
         #[test]
         fn nothing_but_targets_is_masked(requests in vec(sent(), 1..8), pieces in vec(1_usize..40, 1..20)) {
             let (mut position, mut stream, mut pieces) = (Position::default(), Vec::new(), pieces.iter().cycle());
-            // Where each request's target, head and content end.
+            // Ends of each request's target, head and content.
             let mut ends = Vec::new();
             for (target, content, in_chunks, is_read) in &requests {
                 stream.extend_from_slice(if *is_read { b"\r\n\nPUT " } else { b"PUT " });
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_come_with_the_request_that_they_lead() {
+    fn leading_empty_lines_come_with_their_request() {
         let requests = [b"\r\n\n", HEAD, b"\n\r\n", HEAD, b"\r\n"].concat();
         let (mut position, mut stream) = (Position::default(), requests.as_slice());
         for lines in [&b"\r\n\n"[..], b"\n\r\n"] {
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_ahead_of_a_head_have_a_limit_however_they_come() {
+    fn leading_empty_lines_are_limited_in_any_pieces() {
         let lines = vec![b'\n'; 64 << 10];
         let mut position = Position::default();
         assert_eq!(position.of_head(&lines), None);

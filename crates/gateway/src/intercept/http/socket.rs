@@ -59,7 +59,7 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// Ends our stream to a client, to which everything was written.
+/// Ends our fully written stream to a client.
 pub(super) fn end_in_order(stream: &TcpStream) -> io::Result<()> {
     sockets::end_cleanly(stream);
     match SockRef::from(stream).shutdown(Shutdown::Write) {
@@ -84,8 +84,8 @@ impl ClientStream {
     }
 }
 
-/// Takes what a client still sends that has its answer, an upload that was refused early for example: a socket that is
-/// closed with bytes unread resets, and whoever is told so while sending does not look for an answer (RFC 9112 §9.6).
+/// Drains a client's rest after its answer, for example a refused upload: closing a socket with unread bytes
+/// resets it, and a client meeting a reset while sending does not look for an answer (RFC 9112 §9.6).
 pub(super) async fn hear_out(stream: &TcpStream, mut stopped: watch::Receiver<bool>) {
     let mut bytes = [0; 2 << 10];
     let ended = async {
@@ -109,5 +109,5 @@ fn passes(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// How long a client may go on sending that has had its last answer.
+/// How long a client may go on sending after its last answer.
 const HEARING_LIMIT: Duration = Duration::from_secs(10);

@@ -1,5 +1,4 @@
-//! Client connections that carry something else than HTTP: CONNECT, and protocols that are switched to
-//! (RFC 9110 §7.8).
+//! Client connections beyond HTTP: CONNECT and upgrades (RFC 9110 §7.8).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +19,7 @@ use super::{Body, Client, answer, destination, headers};
 use crate::flows::pump;
 
 impl Client {
-    /// Connects, answers, and then carries whatever the client speaks.
+    /// Connects, answers, and then carries the client's bytes.
     pub(super) async fn tunnel(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let Some(destination) = destination(request.uri(), None) else {
             return answer(StatusCode::BAD_REQUEST, "CONNECT needs a destination of the form host:port");
@@ -45,7 +44,7 @@ impl Client {
         Response::new(Either::Right(Full::default()))
     }
 
-    /// Passes on that the origin switches, and then carries what both speak.
+    /// Passes on the origin's switch, and then carries the new protocol.
     pub(super) fn switch<B>(
         self: &Arc<Self>,
         client: OnUpgrade,
@@ -54,7 +53,7 @@ impl Client {
         let origin = hyper::upgrade::on(&mut response);
         headers::to_client(&mut response);
         self.carry(client, move |stream, early| async move {
-            // What is dropped is reset.
+            // A dropped connection is reset.
             let Ok(origin) = origin.await else { return };
             let Ok(Parts { io, read_buf, .. }) = origin.downcast::<TokioIo<OriginIo>>() else { return };
             match io.into_inner().into_carried(read_buf) {
@@ -70,7 +69,8 @@ impl Client {
         response.map(|_| Either::Right(Full::default()))
     }
 
-    /// Has the client's connection carried once it has its answer; what was read of it behind the request comes first.
+    /// Has the client's connection carried once it has its answer, beginning with the bytes read behind the
+    /// request.
     fn carry<F>(
         self: &Arc<Self>,
         client: OnUpgrade,
@@ -79,7 +79,7 @@ impl Client {
         F: Future<Output = ()> + Send,
     {
         self.is_tunnel.store(true, Relaxed);
-        // It counts as the connection that it was.
+        // It counts as the same connection.
         let client_of = Arc::clone(self);
         self.door.tasks.spawn(async move {
             let Ok(upgraded) = client.await else { return };

@@ -1,13 +1,14 @@
-//! Request targets with bytes that should have been percent-encoded, and that servers take as they are.
+//! Request targets with unencoded bytes accepted by servers.
 //!
-//! The library reads no address with `<`, `>`, a backtick, some quotation marks, or bytes that are no UTF-8. Each such byte is
-//! replaced by a `%` before the library sees it, and put back in the request line for the origin. The length of a head
-//! stays the same either way. The library takes a `%` in the zone of an IPv6 address, so hosts are looked at here.
+//! The library reads no address with `<`, `>`, a backtick, some quotation marks, or bytes outside UTF-8. Each
+//! such byte is replaced by a `%` ahead of the library, and put back in the request line for the origin. The
+//! length of a head stays the same either way. The library takes a `%` in the zone of an IPv6 address, so
+//! hosts are looked at here.
 
 use bytes::Bytes;
 use hyper::{Method, Uri};
 
-/// The target of the request whose head is being read.
+/// Target of the request with its head being read.
 #[derive(Debug, Default)]
 pub(super) struct TargetReader {
     stage: Stage,
@@ -17,7 +18,7 @@ pub(super) struct TargetReader {
     is_masked: bool,
 }
 
-/// Where in a head the next byte is.
+/// Position of the next byte in a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     /// Before the request line: it may follow empty lines.
@@ -28,7 +29,7 @@ enum Stage {
     Behind,
 }
 
-/// A target as the client sent it, where it is not what the library sees.
+/// A target as sent by the client, if it differs from the library's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RawTarget(Bytes);
 
@@ -41,7 +42,7 @@ pub(super) struct RawLine {
 }
 
 impl TargetReader {
-    /// Replaces what the library refuses in the next bytes of a head; returns how many bytes more are kept.
+    /// Masks bytes refused by the library in the next bytes of a head; returns how many bytes more are kept.
     pub(super) fn mask(&mut self, bytes: &mut [u8]) -> usize {
         let before = self.raw.len();
         for byte in bytes {
@@ -61,7 +62,7 @@ impl TargetReader {
     }
 
     fn take(&mut self, byte: &mut u8) {
-        // The library refuses one that is longer.
+        // The library refuses a longer one.
         if self.raw.len() < MAX_TARGET {
             self.raw.push(*byte);
         }
@@ -93,8 +94,8 @@ impl RawTarget {
         !host.iter().any(|byte| is_refused(*byte))
     }
 
-    /// Returns the beginning of the request line for the origin, for which the library writes `path`; none if that is
-    /// not of this target.
+    /// Returns the beginning of the request line for the origin, with the library's output `path`; none if
+    /// that is not of this target.
     pub(super) fn line(&self, method: &Method, path: &Uri) -> Option<RawLine> {
         let scheme = self.0.windows(3).position(|three| three == b"://")? + 3;
         let behind_scheme = self.0.get(scheme..)?;
@@ -112,8 +113,7 @@ impl RawTarget {
 }
 
 impl RawLine {
-    /// Returns what is to be sent in the place of the next bytes that the library writes, which may be fewer; none if
-    /// they are something else.
+    /// Returns the replacement of the library's next output bytes, perhaps of fewer; none if they differ.
     pub(super) fn next(&self, written: &[u8]) -> Option<&[u8]> {
         let expected = self.masked.get(self.sent..)?;
         let len = expected.len().min(written.len());
@@ -121,7 +121,7 @@ impl RawLine {
         self.raw.get(self.sent..self.sent + len).filter(|_| is_expected)
     }
 
-    /// Notes that so much of it was sent; says whether that is all.
+    /// Notes sent bytes; returns whether that is all.
     pub(super) fn sent(&mut self, bytes: usize) -> bool {
         self.sent += bytes;
         self.sent >= self.raw.len()
@@ -133,17 +133,17 @@ fn is_refused(byte: u8) -> bool {
     matches!(byte, b'<' | b'>' | b'`' | b'"') || !byte.is_ascii()
 }
 
-/// What stands for a byte that the library refuses.
+/// Replacement of a refused byte.
 const MASK: u8 = b'%';
 
-/// The longest target that the library takes.
+/// The library's longest target.
 const MAX_TARGET: usize = u16::MAX as usize;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Masks a head that comes in two pieces; what the library sees, and the target.
+    /// Masks a head of two pieces; returns the library's view, and the target.
     fn masked(head: &[u8], cut: usize) -> (Vec<u8>, Option<RawTarget>) {
         let (mut reader, mut head) = (TargetReader::default(), head.to_vec());
         let (first, second) = head.split_at_mut(cut);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_target_is_masked_wherever_it_is_cut() {
+    fn only_the_target_is_masked_at_any_cut() {
         let head = b"\r\nGET http://a/<\xe9>\" HTTP/1.1\r\nReferer: <\xe9>\r\n\r\n";
         let seen = b"\r\nGET http://a/%%%% HTTP/1.1\r\nReferer: <\xe9>\r\n\r\n";
         for cut in 0..=head.len() {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_line_is_left_alone() {
+    fn invalid_request_line_is_left_alone() {
         for head in
             [&b" GET http://a/< HTTP/1.1\r\n\r\n"[..], b"<\xe9\r\nGET http://a/<", b"G<T\nb <", b"GET  < x"]
         {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn request_line_for_the_origin_has_the_bytes_of_the_client() {
+    fn origin_gets_the_original_request_line() {
         for (target, path, raw) in [
             (&b"http://a/b<c>?d=\xe9"[..], "/b%c%?d=%", &b"/b<c>?d=\xe9"[..]),
             (b"http://a?<", "/?%", b"/?<"),

@@ -1,5 +1,6 @@
-//! What a request carries to its origin, and when: a client that asks whether to send it (`Expect: 100-continue`,
-//! RFC 9110 §10.1.1) is told what the origin says.
+//! A request's body on its way to the origin, with `Expect: 100-continue`.
+//!
+//! A client asking for permission to send (RFC 9110 §10.1.1) gets the origin's answer.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -19,7 +20,7 @@ use super::interim::Interim;
 /// The content of a client's request.
 pub(super) struct Content {
     body: Incoming,
-    /// Of which client, and of which of its requests.
+    /// Its client, and the number of the request.
     of: (Weak<Interim>, u64),
     /// Its end is not the end of the exchange alone.
     _exchange: Arc<Exchange>,
@@ -33,11 +34,11 @@ pub(super) enum Upload {
     Asked(Arc<Gate>),
 }
 
-/// Between a client that asks whether to send its body, and the origin. Nobody looks at the body before the client may
-/// send it: so it is known of an answer that came before whether it came without it.
+/// The gate between a client asking for permission to send its body, and the origin. Nobody looks at the body
+/// until the client may send it: an earlier answer is then known to have come with or without it.
 pub(super) struct Gate {
     state: Mutex<State>,
-    /// The origin has said that the body is to be sent.
+    /// The origin has requested the body.
     is_told: watch::Sender<bool>,
 }
 
@@ -62,8 +63,8 @@ enum Stage {
 }
 
 impl Upload {
-    /// Makes a request one whose interim answers go to the client, and whose body is asked for only when it may be sent.
-    /// A client that speaks an older version of HTTP knows neither.
+    /// Directs a request's interim answers to the client, and delays its body until permission. Older
+    /// versions of HTTP have neither.
     pub(super) fn of(
         request: Request<Incoming>,
         spoken: Version,
@@ -103,7 +104,7 @@ impl Gate {
         Arc::new(Self { state: Mutex::new(state), is_told: watch::Sender::new(false) })
     }
 
-    /// Notes that the origin has said to go on, which is on its way to the client.
+    /// Notes the origin's 100, on its way to the client.
     fn tell(&self) {
         self.is_told.send_replace(true);
     }
@@ -123,19 +124,19 @@ impl Gate {
         self.open(interim).await;
     }
 
-    /// Has the body sent, behind all that is on its way to the client.
+    /// Has the body sent, behind everything on its way to the client.
     pub(super) async fn open(&self, interim: &Interim) {
         interim.settled().await;
         interim.silence();
         self.turn(Stage::Asked, Stage::Open);
     }
 
-    /// The origin has answered; says whether it has done so without the body, which is not sent any more then.
+    /// The origin has answered; returns whether it has done so without the body, then not to be sent.
     pub(super) fn refuse(&self) -> bool {
         let refused = self.turn(Stage::Asked, Stage::Refused);
         if refused {
             let body = self.state.lock().body.take();
-            // Without the lock: whoever has the other end may look here.
+            // Without the lock: the holder of the other end may look here.
             drop(body);
         }
         refused
@@ -214,8 +215,8 @@ impl Body for Upload {
     }
 }
 
-/// The body of an answer. One that was given without the request's body ends the connection to the origin, which still
-/// waits for that.
+/// The body of an answer. An answer without the request's body ends the connection to the origin, as the
+/// origin still waits for it.
 pub(super) struct Download {
     body: Incoming,
     refused: Option<Arc<Gate>>,

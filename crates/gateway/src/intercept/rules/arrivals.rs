@@ -1,9 +1,9 @@
-//! Whether connections that are taken in arrive.
+//! Detection of lost intercepted connections.
 //!
-//! A firewall of this machine or an earlier routing rule may stop a packet between the rule that takes it in and the
-//! socket that it is for. So a SYN that is taken in is pending until it has passed the last chain of the hook `input`. One
-//! that comes again while it is pending goes its way, and what is like it for some minutes: what goes to the same server,
-//! and all that comes in by the same interface to the same port, if nothing of that has arrived.
+//! A firewall of this machine or an earlier routing rule may stop a packet between the rule that takes it in
+//! and its socket. So an intercepted SYN is pending until it has passed the last chain of the hook `input`.
+//! One repeated while pending goes its own way, and so do similar ones for some minutes: those to the same
+//! server, and all from the same interface to the same port, if none of them has arrived.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ impl RuleSet {
         self.takers.iter().any(|taker| taker.how == how)
     }
 
-    /// Writes the sets and the chains that find out what arrives.
+    /// Writes the sets and the chains for detecting losses.
     pub(super) fn arrivals(&self, text: &mut String) {
         if self.awaits() {
             self.marked_arrivals(text);
@@ -96,14 +96,14 @@ impl RuleSet {
         }
     }
 
-    /// Returns the rule that waits for servers' answers to connects in clients' names, which stands before the rule that
-    /// leads them here.
+    /// Returns the rule awaiting servers' answers to connects from clients' addresses; it precedes the rule
+    /// that leads them here.
     pub(super) fn awaited_answers(&self) -> Option<String> {
         let answers = "tcp flags & (fin | syn | rst | ack) == (syn | ack) socket transparent 1 jump answer";
         self.in_clients_names.then(|| answers.to_owned())
     }
 
-    /// Writes the chains that redirect, one for each interception.
+    /// Writes the redirecting chains, one for each interception.
     pub(super) fn redirects(&self, text: &mut String) {
         let numbered = self.takers.iter().enumerate().filter(|(_, taker)| taker.how == How::Redirect);
         for (number, taker) in numbered {
@@ -112,7 +112,7 @@ impl RuleSet {
                 format!("{} @pending-redirect-{family} goto unheard-redirect", client(ip))
             }));
             rules.push("iifname . meta nfproto @blocked-redirect return".to_owned());
-            // A rule of their own: a set that is full ends a rule.
+            // A rule of their own: a full set ends a rule.
             rules
                 .extend(FAMILIES.map(|(family, ip, _)| {
                     format!("update @pending-redirect-{family} {{ {} }}", client(ip))
@@ -123,7 +123,7 @@ impl RuleSet {
     }
 }
 
-/// Returns the rules, without their verdict, for connections that would not arrive.
+/// Returns the rules, without their verdict, for connections known to be lost.
 pub(super) fn stopped(family: &str, ip: &str) -> [String; 2] {
     [
         format!("meta nfproto ip{family} iifname . tcp dport @blocked-{family}"),
@@ -145,7 +145,7 @@ fn redirected_arrivals(text: &mut String) {
     chain(text, "unheard-redirect", &unheard);
 }
 
-/// The client's end of a packet's connection, which no redirection changes.
+/// The client's end of a packet's connection, untouched by redirection.
 fn client(ip: &str) -> String {
     format!("{ip} saddr . tcp sport")
 }
@@ -162,7 +162,7 @@ fn chain(text: &mut String, name: &str, rules: &[String]) {
     let _ = write!(text, "\tchain {name} {{\n{rules}\t}}\n");
 }
 
-/// What tables have counted that did not arrive: SYNs that came again, and servers' answers that did.
+/// Losses counted by tables: repeated SYNs, and repeated answers of servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     pub(super) connections: u64,
@@ -181,7 +181,7 @@ impl Losses {
         Self { connections, answers: count(UNANSWERED).unwrap_or(0) }
     }
 
-    /// Returns what is more than before; a table that counts less was loaded meanwhile.
+    /// Returns the increase; a lower count means a table loaded meanwhile.
     pub(super) fn since(self, before: Self) -> Self {
         let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         Self {
@@ -194,7 +194,7 @@ impl Losses {
 const UNHEARD: &str = "unheard";
 const UNANSWERED: &str = "unanswered";
 
-/// For how long what did not arrive is let pass before it is tried again.
+/// How long lost connections pass until the next try.
 const REST: &str = "10m";
 
 /// So many of each kind; more are taken in as if they arrived.

@@ -1,9 +1,10 @@
-//! Handshakes that `tproxy` took in and that have no socket yet.
+//! Handshakes taken in by `tproxy` and still without a socket.
 //!
-//! Under a flood of SYNs the kernel answers with SYN cookies and keeps no socket for them, so the packet that ends such a
-//! handshake is found by nothing but its addresses. A set for each interception and family remembers those of each SYN
-//! that is taken in: what follows of the same connection, as long as it has no socket, is for the listener, where the
-//! kernel checks the cookie. A packet of any other connection is in no set, and goes its way.
+//! Under a flood of SYNs the kernel answers with SYN cookies and keeps no sockets, so only the addresses
+//! identify the packet ending such a handshake. A set for each interception and family remembers the
+//! addresses of each intercepted SYN: later packets of the same connection without a socket are for the
+//! listener, and the kernel checks the cookie there. A packet of any other connection is in no set, and goes
+//! its way.
 
 use std::fmt::Write as _;
 
@@ -11,7 +12,7 @@ use super::arrivals::stopped;
 use super::{How, RuleSet, Taker};
 
 impl RuleSet {
-    /// Writes the sets and, for each interception, the chain that gives a SYN to its listener.
+    /// Writes the sets and, for each interception, the chain giving a SYN to its listener.
     pub(super) fn takes(&self, text: &mut String) {
         for (number, _) in self.transparent() {
             for (family, _, addresses) in FAMILIES {
@@ -26,13 +27,13 @@ impl RuleSet {
         for (number, taker) in self.transparent() {
             let _ = write!(text, "\tchain intercept-{number} {{\n\t\tfib daddr type local return\n");
             for (family, ip, _) in FAMILIES {
-                // What is let pass below has begun nothing here.
+                // A SYN passed below has begun nothing here.
                 let _ = writeln!(text, "\t\tdelete @begun-{number}-{family} {{ {} }}", connection(ip));
                 let _ = writeln!(text, "\t\t{} @pending-{family} goto unheard-{family}", connection(ip));
                 stopped(family, ip).iter().for_each(|rule| text.push_str(&format!("\t\t{rule} return\n")));
             }
             for (family, ip, _) in FAMILIES {
-                // In one rule: where there is no room, what follows could not be taken in, so the SYN is not either.
+                // In one rule: without room, later packets could not be taken in, so the SYN is not either.
                 let (begins, takes) = (connection(ip), self.take(taker, family));
                 let _ = writeln!(
                     text,
@@ -44,7 +45,7 @@ impl RuleSet {
         }
     }
 
-    /// Returns the rules for packets that meet no socket, which stand behind that for those that do.
+    /// Returns the rules for packets without a socket, behind the rule for those with one.
     pub(super) fn rules_without_socket(&self) -> Vec<String> {
         let each = self.transparent().flat_map(|(number, taker)| {
             FAMILIES.map(|(family, ip, _)| {
@@ -54,8 +55,8 @@ impl RuleSet {
         each.collect()
     }
 
-    /// Returns the rules for SYNs that are not taken in: whatever was between the same ports before, what follows goes its
-    /// way as they do.
+    /// Returns the rules for SYNs not taken in: regardless of earlier connections between the same ports,
+    /// later packets go the SYN's way.
     pub(super) fn rules_to_forget(&self) -> Vec<String> {
         let each = self.transparent().flat_map(|(number, _)| {
             FAMILIES.map(|(family, ip, _)| {
@@ -87,12 +88,12 @@ pub(super) const FAMILIES: [(&str, &str, &str); 2] = [("v4", "ip", "ipv4_addr"),
 
 pub(super) const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
-/// How long a handshake may take from its last SYN on: a client whose last packet of it was lost repeats what it sends
-/// behind 1, 3, 7 and 15 seconds.
+/// Time limit of a handshake from its last SYN on: a client with a lost last packet repeats it after 1, 3, 7
+/// and 15 seconds.
 const BEGUN_FOR_S: u32 = 30;
 
-/// So many handshakes of one interception and family within that time, 4,369 a second; about 13 MB of the kernel's
-/// memory, or 17 of IPv6. Beyond it new connections go direct.
+/// So many handshakes of one interception and family within that time, 4,369 a second; about 13 MB of the
+/// kernel's memory, or 17 of IPv6. Beyond it new connections go direct.
 const MOST_BEGUN: u32 = 131_072;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Bridges in the path: which frames are lifted out of one, so that it takes connections in as a router does.
+//! Bridges in the path: interception of frames passing a bridge.
 //!
-//! A bridge passes frames on that are addressed to others. A table of the family `bridge` gives this machine those of
-//! the connections that a gateway carries, and no others: a connection's first packet, if an interception names the
-//! port of the bridge that it comes in by and the gateway lives, and what follows it; and the answers to connections
-//! that the gateway makes in clients' names.
+//! A bridge forwards frames addressed to others. A table of the family `bridge` gives this machine the frames
+//! of a gateway's connections, and no others: a connection's first packet, if an interception names the
+//! inbound port of the bridge and the gateway lives, and the later ones; and the answers to the gateway's
+//! connections from clients' addresses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ struct Kind {
 }
 
 impl Links {
-    /// What `ip` is to be asked.
+    /// The arguments of `ip`.
     pub(super) const COMMAND: &str = "-j -d link show";
 
     /// Says whether there is an interface of this name.
@@ -50,7 +50,7 @@ impl Links {
         self.names.iter().any(|known| known == name)
     }
 
-    /// Reads what `ip` says to [`Links::COMMAND`]; none if that cannot be read.
+    /// Reads the output of `ip` for [`Links::COMMAND`]; none if it is unreadable.
     pub(super) fn read(json: &str) -> Option<Self> {
         let links: Vec<Link> = serde_json::from_str(json).ok()?;
         let mut found = Self::default();
@@ -67,7 +67,7 @@ impl Links {
 }
 
 impl RuleSet {
-    /// Fits the rules to the bridges that there are.
+    /// Fits the rules to the present bridges.
     pub(super) fn on(mut self, links: &Links) -> Self {
         self.bridged = links.bridged && self.in_clients_names;
         for taker in &mut self.takers {
@@ -80,14 +80,14 @@ impl RuleSet {
         self
     }
 
-    /// Returns the bridges of which interceptions name a port.
+    /// Returns the bridges with ports named by interceptions.
     pub(super) fn bridges(&self) -> impl Iterator<Item = &str> {
         self.takers.iter().flat_map(|taker| taker.ports.values().map(String::as_str))
     }
 
-    /// Writes the table for bridges, if there is anything to lift from one.
+    /// Writes the table for bridges, if any frames are to be lifted.
     ///
-    /// It takes an older one's place without forgetting which connections are carried.
+    /// It replaces an older one without forgetting carried connections.
     pub(super) fn bridge_table(&self, text: &mut String) {
         if !self.bridged {
             return;
@@ -180,8 +180,8 @@ impl RuleSet {
         text.push_str("}\n");
     }
 
-    /// Returns the rules for a connection's first packet. One that is not taken in is not carried, whatever was
-    /// between the same ports before.
+    /// Returns the rules for a connection's first packet. One not taken in is not carried, regardless of
+    /// earlier connections between the same ports.
     fn new_on_bridges(&self) -> Vec<String> {
         let mut rules = Vec::new();
         for (number, taker) in self.on_ports() {
@@ -198,7 +198,7 @@ impl RuleSet {
         rules
     }
 
-    /// Returns the rules for connections that a gateway makes: the answers to them are for it.
+    /// Returns the rules for the gateway's own connections: their answers are for it.
     fn own_connections(&self) -> Vec<String> {
         let mut rules = vec![LEARN_OUT.to_owned()];
         rules.extend(each_family(|family| {
@@ -208,34 +208,34 @@ impl RuleSet {
         rules
     }
 
-    /// Returns the rule that remembers what is sent of connections that are carried, as ICMP errors quote it: these come
-    /// to the address that it was sent from, which is not this machine's.
+    /// Returns the rule remembering sent packets of carried connections, as quoted by ICMP errors: these come
+    /// to the packets' source address, foreign to this machine.
     fn remember_sent(&self, quote: &Quote) -> String {
         let Quote { family, ends, .. } = quote;
         let silence = self.silence.as_secs();
         format!("{} @carried-{family} update @sent-{family} {{ {ends} timeout {silence}s }}", from(family))
     }
 
-    /// Returns how ICMP errors quote packets, if sets can be keyed by that.
+    /// Returns the forms of packets quoted by ICMP errors, if sets can be keyed by them.
     fn quotes(&self) -> impl Iterator<Item = &'static Quote> {
         QUOTES.iter().filter(|_| self.quoted_keys)
     }
 
-    /// Has a connection count as one that is carried.
+    /// Marks a connection as carried.
     fn remember(&self, family: &str, flow: &str) -> String {
         format!("update @carried-{family} {{ {flow} timeout {}s }}", self.silence.as_secs())
     }
 
-    /// Has a connection that begins or ends count as carried for a while.
+    /// Marks a beginning or ending connection as carried for a while.
     ///
-    /// It is made with the longer time: `nft` loads no listing of which an element expires later than the time that it was
-    /// made with.
+    /// It is made with the longer time: `nft` cannot load a listing with an element expiring later than its
+    /// creation time-out.
     fn remember_briefly(&self, family: &str, flow: &str) -> String {
         let made = format!("add @carried-{family} {{ {flow} timeout {}s }}", self.silence.as_secs());
         format!("{made} update @carried-{family} {{ {flow} timeout {BRIEFLY} }}")
     }
 
-    /// Returns the interceptions that name ports of bridges, with their numbers.
+    /// Returns the interceptions with ports of bridges, with their numbers.
     fn on_ports(&self) -> impl Iterator<Item = (usize, &Taker)> {
         self.takers.iter().enumerate().filter(|(_, taker)| !taker.ports.is_empty())
     }
@@ -255,13 +255,13 @@ fn each_family(rule: impl Fn(&str) -> String) -> Vec<String> {
     FAMILIES.map(|(family, _)| rule(family)).to_vec()
 }
 
-/// Both ends of the connection of a packet that comes in.
+/// Both ends of an inbound packet's connection.
 fn to(family: &str) -> String {
     let key = key(family);
     format!("{key} saddr . tcp sport . {key} daddr . tcp dport")
 }
 
-/// The connection of a packet that leaves, as packets of it come in.
+/// The connection of an outbound packet, in inbound order.
 fn from(family: &str) -> String {
     let key = key(family);
     format!("{key} daddr . tcp dport . {key} saddr . tcp sport")
@@ -280,18 +280,18 @@ const BRIDGE: &str = "bridge";
 
 const FAMILIES: [(&str, &str); 2] = [("v4", "ipv4_addr"), ("v6", "ipv6_addr")];
 
-/// What this machine sends says which address the bridge of a port has.
+/// This machine's output reveals the address of a port's bridge.
 const LEARN_OUT: &str = "update @addresses { oifname : ether saddr }";
 const LEARN_IN: &str = "update @addresses { iifname : ether daddr }";
 
-/// What sets have to say; each connection has its own time.
+/// A mandatory value in sets; each connection has its own time.
 const CARRIED_FOR: &str = "10m";
 
-/// How long a connection is remembered of which only the first packet came, or which has ended: such are many. What goes on
-/// in one direction is heard of at least each two minutes, as the kernel asks whether a full window is open again.
+/// Lifetime of a connection with only its first packet, or after its end: there are many such. A one-way
+/// stream shows at least every two minutes, as the kernel probes a full window.
 const BRIEFLY: &str = "300s";
 
-/// Two for each connection that is carried; further ones pass the bridge.
+/// Two for each carried connection; further ones pass the bridge.
 const CARRIED: u32 = 131_072;
 
 /// As many as a bridge can have.
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_lifted_at_the_ports_that_are_named() {
+    fn connections_are_lifted_at_named_ports() {
         let set = set(&["lan*", "eth1"], false).on(&links());
         assert_eq!(set.bridges().collect::<Vec<_>>(), ["br0"]);
         let text = set.nft();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_are_wanted_again_are_the_same_and_frames_are_lifted_where_some_were() {
+    fn repeated_rules_are_equal_and_keep_lifting_frames() {
         let links = links();
         let after = |wanted: &RuleSet, old: &RuleSet| {
             RuleSet::after(Some(wanted.clone()), old).map(|rules| rules.on(&links)).unwrap()

@@ -1,8 +1,8 @@
-//! What policies exclude for certain, tunnels to peers, and what no gateway reaches for others, as a chain of the kernel's
-//! rules: these connections are forwarded as if there were no gateway.
+//! Bypass of certain policy exclusions, tunnels and guarded networks in the kernel.
 //!
-//! The chain lets a connection pass only if the policies exclude it whichever peer it would take. What is not certain is
-//! taken in, and the gateway decides.
+//! A chain of the kernel's rules: these connections are forwarded as if there were no gateway. The chain lets
+//! a connection pass only if the policies exclude it for every possible peer. Uncertain ones are taken in,
+//! and the gateway decides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,15 +18,15 @@ use crate::config::{Network, PathChoice, PeerChoice, Policies};
 use crate::ledger::Ledger;
 use crate::telemetry::{Outcome, Reason};
 
-/// What one interception leaves alone by policy: the first clause that matches decides, and what none matches is taken
-/// in.
+/// One interception's exclusions by policy: the first matching clause decides, and a connection without a
+/// match is taken in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Exclusions(Vec<Clause>);
 
-/// What one policy says for certain, or where a peer's tunnel is.
+/// One policy's certain decision, or a peer's tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Clause {
-    /// The policy's number, from 1; none for what no policy takes in.
+    /// The policy's number, from 1; none for clauses without a policy.
     policy: Option<usize>,
     /// Its conditions, for people.
     conditions: String,
@@ -36,7 +36,7 @@ struct Clause {
 }
 
 impl Exclusions {
-    /// Compiles the policies for flows that take a peer, or whichever of all, behind the addresses of tunnels.
+    /// Compiles the policies for flows to one peer, or to any, behind the tunnels' addresses.
     pub(super) fn of(policies: &Policies, peer: &PeerChoice, tunnels: &[SocketAddr]) -> Self {
         let mut clauses: Vec<Clause> = tunnels.iter().map(Clause::of_tunnel).collect();
         for (at, rule) in policies.rules.iter().enumerate() {
@@ -51,10 +51,10 @@ impl Exclusions {
                 continue;
             }
             if !certain && passes {
-                // For the peers that it does not name the rules behind it decide, and if these exclude too, all do.
+                // For the other peers, later rules decide, and if these exclude too, all do.
                 continue;
             }
-            // A rule that may take a flow in, by the peer that it turns out to have, takes it in here.
+            // A rule with a possible inclusion for some peer takes the flow in here.
             let (ports, networks) = (rule.ports.clone(), rule.networks.clone());
             let decides_all = ports.is_none() && networks.is_none();
             clauses.push(Clause {
@@ -73,8 +73,8 @@ impl Exclusions {
         Self(clauses)
     }
 
-    /// Leaves networks alone before all else: their hosts are near who asks, and gateways connect to none of them unless
-    /// they are named.
+    /// Leaves networks alone first of all: their hosts are near the client, and gateways connect to none of
+    /// them unless named.
     pub(super) fn with_unnamed(mut self, networks: Vec<Network>) -> Self {
         if !networks.is_empty() {
             self.0.insert(0, Clause::of_unnamed(networks));
@@ -87,8 +87,8 @@ impl Exclusions {
         self.0.is_empty()
     }
 
-    /// Writes the chain of this name, which ends with this verdict for what passes, and returns for what does not. Only
-    /// one chain that a packet meets `counts` it.
+    /// Writes the chain of this name; it ends with this verdict for bypassed packets, and returns for others.
+    /// Of all chains met by a packet only one `counts` it.
     pub(super) fn chain(&self, text: &mut String, name: &str, passed: &str, counts: bool) {
         let _ = writeln!(text, "\tchain {name} {{");
         for clause in &self.0 {
@@ -129,7 +129,7 @@ impl Clause {
 }
 
 impl RuleSet {
-    /// Returns the numbers, from 1, and the conditions of the policies by which something is left alone, in order.
+    /// Returns the numbers, from 1, and the conditions of the bypassing policies, in order.
     pub fn bypasses(&self) -> Vec<(usize, &str)> {
         let clauses = self.takers.iter().flat_map(|taker| &taker.excluded.0).filter(|clause| clause.passes);
         let numbered = clauses.filter_map(|clause| Some((clause.policy?, clause.conditions.as_str())));
@@ -139,7 +139,7 @@ impl RuleSet {
         found
     }
 
-    /// Writes what counts the connections that are left alone.
+    /// Writes the counters of bypassed connections.
     pub(super) fn counters(&self, text: &mut String) {
         for (policy, _) in self.bypasses() {
             let _ = writeln!(text, "\tcounter policy-{policy} {{\n\t}}");
@@ -147,12 +147,12 @@ impl RuleSet {
     }
 }
 
-/// Adds what the kernel has let pass to the gateway's own counters.
+/// Adds the kernel's counts of bypassed connections to the gateway's own.
 pub(super) struct Bypassed {
     ledger: Arc<Ledger>,
     /// The kernel's counters when they were last read, by policy.
     read: Mutex<BTreeMap<usize, u64>>,
-    /// What did not arrive by then.
+    /// Losses so far.
     losses: Mutex<Losses>,
 }
 
@@ -161,13 +161,13 @@ impl Bypassed {
         Self { ledger, read: Mutex::default(), losses: Mutex::default() }
     }
 
-    /// Takes note of the counters of a table that is loaded.
+    /// Reads the counters of a loaded table.
     pub(super) fn look(&self, rules: &RuleSet, table: &str) {
         let conditions: BTreeMap<_, _> = rules.bypasses().into_iter().collect();
         let mut read = self.read.lock();
         for (policy, count) in counts(table) {
             let before = read.insert(policy, count).unwrap_or(0);
-            // Fewer than before are those of a table that somebody loaded meanwhile.
+            // A lower count is of a table loaded meanwhile by somebody else.
             let more = count.checked_sub(before).unwrap_or(count);
             if let Some(conditions) = conditions.get(&policy).filter(|_| more > 0) {
                 let which = format!("(policy {policy}: {conditions})");
@@ -176,7 +176,7 @@ impl Bypassed {
         }
     }
 
-    /// Takes note of what did not arrive, and says why if that is more than before.
+    /// Reads the losses, and logs the reasons for new ones.
     pub(super) fn look_for_losses(&self, rules: &RuleSet, table: &str) {
         let losses = Losses::read(table);
         let before = std::mem::replace(&mut *self.losses.lock(), losses);
@@ -186,17 +186,17 @@ impl Bypassed {
         }
     }
 
-    /// Says whether what stopped connections that were taken in is there no more.
+    /// Whether the obstacle to intercepted connections is gone.
     pub(super) fn is_mended(&self, rules: &RuleSet) -> bool {
         self.ledger.arrivals.has_reason() && rules.stops().is_empty()
     }
 
-    /// Says whether connections were lost lately, which are let pass until rules are loaded anew.
+    /// Whether connections were lost lately; they pass until rules are loaded anew.
     pub(super) fn has_losses(&self) -> bool {
         self.ledger.arrivals.sentence().is_some()
     }
 
-    /// Forgets what was read: another table begins to count.
+    /// Forgets earlier counts: another table begins to count.
     pub(super) fn begin_anew(&self) {
         self.read.lock().clear();
         *self.losses.lock() = Losses::default();
@@ -260,13 +260,14 @@ mod tests {
         )
     }
 
-    /// Says which policy a connection is left alone by, as the kernel reads the text; none if it is taken in.
+    /// Returns the policy bypassing a connection, by the kernel's reading of the text; none if it is taken
+    /// in.
     fn passes_by(chain: &str, server: SocketAddr) -> Option<usize> {
         let rules = chain.lines().map(str::trim).filter(|line| !line.starts_with("chain") && *line != "}");
         for rule in rules {
             let mut words = rule.split_whitespace();
             let mut policy = None;
-            // Until a condition fails, which ends the rule.
+            // Until a failed condition: it ends the rule.
             while let Some(word) = words.next() {
                 let holds = match word {
                     "ip" | "ip6" => {
@@ -310,7 +311,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn the_kernel_leaves_alone_what_the_policies_exclude_and_nothing_else(
+        fn kernel_bypasses_exactly_the_excluded_connections(
             rules in proptest::collection::vec(policy(), 0..6),
             peer in prop_oneof![
                 Just(PeerChoice::Auto),
@@ -323,7 +324,7 @@ mod tests {
                 PeerChoice::Named(name) => vec![Some(name.as_str())],
                 PeerChoice::Auto => vec![None, Some("hub"), Some("ship")],
             };
-            // Where rules differ by a peer that is not known yet, more is taken in than must be, and never less.
+            // With rules differing by a still unknown peer, more is taken in than necessary, and never less.
             let certain = peer != PeerChoice::Auto || policies.rules.iter().all(|rule| rule.peers.is_none());
             let exclusions = Exclusions::of(&policies, &peer, &[]);
             let mut chain = String::new();
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_for_policies_that_exclude_nothing() {
+    fn policies_without_exclusions_write_nothing() {
         let link = Policy {
             ports: Some(vec![22]),
             networks: None,
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_counts_is_counted_once_and_across_tables() {
+    fn kernel_counts_add_up_once_across_tables() {
         let ssh = Clause {
             policy: Some(2),
             conditions: "ports 22".to_owned(),

@@ -1,8 +1,8 @@
-//! Control groups whose programs' connections are taken in, as this machine has them.
+//! Control groups as scopes of interception, with their present numbers.
 //!
-//! nftables finds a group by its path when a rule is loaded, and then knows its number alone. A service that starts again
-//! has a group with the same path and another number, and a rule for a path that is not there is an error. So groups are
-//! looked up beforehand, and other groups make other rules.
+//! nftables looks up a group by its path when a rule is loaded, and then knows its number alone. A restarted
+//! service has a group with the same path and another number, and a rule for a missing path is an error. So
+//! groups are looked up beforehand, and other groups make other rules.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,17 +11,17 @@ use std::path::Path;
 
 use super::RuleSet;
 
-/// The control groups that rules name.
+/// The control groups named by rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Groups {
-    /// Where their tree lies below the place where nftables looks for it.
+    /// Their tree's place below nftables' root.
     below: &'static str,
-    /// The numbers of those that are there, by their paths.
+    /// Numbers of existing groups, by their paths.
     there: BTreeMap<String, u64>,
 }
 
 impl Groups {
-    /// Returns a condition for each of these that is there, any of which suffices.
+    /// Returns a condition for each existing one; any of them suffices.
     pub(super) fn conditions(&self, paths: &[String]) -> Vec<String> {
         let there = paths.iter().filter(|path| self.there.contains_key(*path));
         let condition = |path: &String| {
@@ -33,7 +33,7 @@ impl Groups {
 }
 
 impl RuleSet {
-    /// Returns the control groups that these rules name, as they are below `root`.
+    /// Returns the control groups named by these rules, as found below `root`.
     pub(super) fn groups_in(&self, root: &Path) -> Groups {
         let is_tree = |path: &Path| path.join("cgroup.controllers").exists();
         let below = if !is_tree(root) && is_tree(&root.join(BELOW)) { BELOW } else { "" };
@@ -44,7 +44,7 @@ impl RuleSet {
         Groups { below, there: found.collect() }
     }
 
-    /// Returns which control groups are not there now, a sentence each.
+    /// Returns the missing control groups, a sentence each.
     pub(super) fn missing_groups(&self) -> Vec<String> {
         let missing = self.group_paths().filter(|path| !self.cgroups.there.contains_key(*path));
         missing
@@ -57,9 +57,9 @@ impl RuleSet {
     }
 }
 
-/// Where nftables looks for control groups.
+/// nftables' root of control groups.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
-/// Where they are instead on a system that has those of version 1 beside them.
+/// Their place on a system with version 1 beside them.
 const BELOW: &str = "unified/";
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
     use crate::intercept::rules::{How, Taker};
 
     #[test]
-    fn groups_make_rules_while_they_are_there_and_others_once_they_are_new() {
+    fn rules_follow_existing_and_recreated_groups() {
         let root = tempfile::tempdir().unwrap();
         let (service, other) = (root.path().join("unified/a.slice/b"), root.path().join("unified/c"));
         fs::create_dir_all(&service).unwrap();
@@ -93,7 +93,7 @@ mod tests {
         fs::create_dir(&other).unwrap();
         let both = now();
         assert!(redirects(&both).len() == 2 && both.missing_groups().is_empty());
-        // The old one stays, so that the new one has another number.
+        // The old one stays, for the new one to have another number.
         fs::rename(&other, root.path().join("old")).unwrap();
         fs::create_dir(&other).unwrap();
         assert!(now() != both && now().nft() == both.nft());
@@ -102,7 +102,7 @@ mod tests {
         fs::remove_dir(&other).unwrap();
         let none = now();
         assert!(redirects(&none).is_empty() && none.missing_groups().len() == 2);
-        // What was taken in goes on, for which the chain stays.
+        // Intercepted connections go on and need the chain.
         assert!(none.nft().contains("chain output {"), "{}", none.nft());
     }
 }

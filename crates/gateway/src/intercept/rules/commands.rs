@@ -1,4 +1,4 @@
-//! The programs that rules need: `nft`, `ip` and `iptables`.
+//! External programs of the rules: `nft`, `ip` and `iptables`.
 
 use std::io::{self, Write as _};
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use super::LoadError;
 use super::bridge::Links;
 
 impl Links {
-    /// Asks for the interfaces of this machine; none if there is no answer, or none that can be read.
+    /// Asks for the interfaces of this machine; none without a readable answer.
     pub(super) fn of_this_machine() -> Option<Self> {
         Self::read(&ip(Self::COMMAND).ok()?)
     }
@@ -31,7 +31,7 @@ pub(super) fn filter(program: &'static str, command: &str) -> Result<String, Loa
     })
 }
 
-/// Says whether the lock is what a program stopped at; some say that they wait for it, and then something else.
+/// Whether a program stopped at the lock; some report waiting for it, and then another error.
 fn is_lock(said: &str) -> bool {
     said.lines().last().is_some_and(|line| line.contains("xtables lock"))
 }
@@ -58,7 +58,7 @@ fn output(program: &str, arguments: &[&str], input: &str) -> io::Result<Output> 
     let path = std::env::var("PATH").unwrap_or_default();
     let mut child = Command::new(program)
         .args(arguments)
-        // Where these programs lie is not in every service's path.
+        // Not every service's path has the directories of these programs.
         .env("PATH", format!("{path}:/usr/sbin:/sbin"))
         .env("LC_ALL", "C")
         .stdin(Stdio::piped())
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wait_for_a_lock_has_a_limit_and_an_error_that_names_it() {
+    fn wait_for_a_lock_is_limited_and_reported() {
         assert_eq!(filter("echo", "-C RULE").unwrap(), "-w 5 -t raw -C RULE\n");
         let waiting = "Another app is currently holding the xtables lock; waiting (1s) for it to exit...";
         let in_vain = "Another app is currently holding the xtables lock. Stopped waiting after 5s.";

@@ -1,9 +1,9 @@
-//! The sign of life on which the rules depend.
+//! The rules' sign of life.
 //!
-//! A packet to itself that only this process can mark renews, as it passes the table, the element without which no new
-//! connection is taken in. No rule has to be changed for it, so it costs a few microseconds and no privilege, and it
-//! comes from the runtime that also accepts connections: if that hangs, it stops. A bridge whose frames are lifted gets
-//! one too, which the table for bridges drops before it leaves.
+//! A packet to itself, markable by this process alone, passes the table and renews an element; without the
+//! element no new connection is taken in. No rule has to be changed for it, so it costs a few microseconds
+//! and no privilege, and it comes from the runtime accepting connections: if that hangs, it stops. A bridge
+//! with lifted frames gets one too; the table for bridges drops it on its way out.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,9 +19,9 @@ use crate::intercept::Held;
 use crate::ledger::Ledger;
 use crate::sockets;
 
-/// Sends signs of life, one for each family that this machine has, and one for each bridge.
+/// Sends signs of life, one for each family of this machine, and one for each bridge.
 pub(super) struct Heartbeat {
-    /// That of this gateway, since another on this machine must not speak for it.
+    /// This gateway's own: another on this machine must not speak for it.
     mark: u32,
     loops: Vec<UdpSocket>,
     bridges: Mutex<BTreeMap<String, UdpSocket>>,
@@ -30,13 +30,13 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Prepares the packets, which carry a gateway's [`beat_mark`](super::beat_mark).
+    /// Prepares the packets with a gateway's [`beat_mark`](super::beat_mark).
     ///
     /// # Errors
     /// If they cannot be marked, for want of CAP_NET_ADMIN, or there is not even IPv4's loopback address.
     pub(super) fn new(mark: u32, held: Arc<Held>, ledger: Arc<Ledger>) -> io::Result<Self> {
         let mut loops = vec![sockets::marked_loop(Ipv4Addr::LOCALHOST.into(), mark)?];
-        // Where there is no IPv6, none of its connections are to be taken in.
+        // Without IPv6, none of its connections are to be taken in.
         loops.extend(sockets::marked_loop(Ipv6Addr::LOCALHOST.into(), mark));
         Ok(Self { mark, loops, bridges: Mutex::default(), held, ledger })
     }
@@ -46,12 +46,12 @@ impl Heartbeat {
         let Some(rules) = rules else { return };
         self.held.before_sign_of_life(Instant::now());
         for socket in &self.loops {
-            // A failure is noticed by those whose connections go direct; the next beat may do better.
+            // A failure shows in connections going direct; the next beat may do better.
             let _ = socket.send(&[0]);
             while socket.recv(&mut [0; 8]).is_ok() {}
         }
         if self.ledger.arrivals.connections_are_lost() {
-            // What is lifted from a bridge and not taken in would have to be routed.
+            // Frames lifted from a bridge and not taken in would have to be routed.
             return;
         }
         let mut sockets = self.bridges.lock();
@@ -63,7 +63,7 @@ impl Heartbeat {
             {
                 sockets.insert(bridge.to_owned(), socket);
             }
-            // One that cannot send may be of a bridge that was made anew.
+            // A failing one may be of a recreated bridge.
             if sockets.get(bridge).is_some_and(|socket| socket.send(&[0]).is_err()) {
                 sockets.remove(bridge);
             }
@@ -84,10 +84,11 @@ impl Heartbeat {
 /// How long a sign of life counts, in milliseconds: new connections go direct within a second of the last one.
 pub(crate) const LIFE_MS: u64 = 900;
 
-/// Where signs of life for a bridge go, as far as that lets them: no further than its own network in any case.
+/// Destination of signs of life for a bridge, if the bridge permits: no further than its own network in any
+/// case.
 pub(super) const BEAT_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 /// Nobody is there (discard, RFC 863).
 pub(super) const BEAT_PORT: u16 = 9;
 
-/// A third of a life, so that one may be late.
+/// A third of a life: one may be late.
 const BEAT: Duration = Duration::from_millis(LIFE_MS / 3);

@@ -1,8 +1,8 @@
-//! Rules that hold the first packet of a connection until its server has answered.
+//! Rules for holding SYNs until the server has answered.
 //!
-//! A chain before all others marks and queues SYNs, and the chain that takes in reads the marks that come back. Kernels
-//! whose nftables have no queues mostly have iptables' target for it, to which one rule leads what is marked: predicates
-//! and the sign of life stand in one place all the same.
+//! A chain ahead of all others marks and queues SYNs, and the intercepting chain reads the returned marks.
+//! Kernels without nftables queues mostly have iptables' target for it, reached by one rule for marked
+//! packets: predicates and the sign of life stand in one place all the same.
 
 use std::fmt::Write as _;
 
@@ -20,8 +20,8 @@ pub enum QueueBy {
     Iptables,
 }
 
-/// The numbers by which rules and a gateway speak of held packets: marks of which the upper half says what, and the
-/// lower half whose.
+/// Numbers shared by rules and a gateway for held packets: marks with the meaning in the upper half, and the
+/// gateway in the lower half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HoldNumbers(u16);
 
@@ -31,12 +31,12 @@ impl HoldNumbers {
         self.0
     }
 
-    /// Returns the mark of a packet that an interception asks about.
+    /// Returns the mark of a packet held for an interception.
     fn asked(self, index: u8) -> u32 {
         ASKED | u32::from(index) << 16 | u32::from(self.0)
     }
 
-    /// Returns which interception asks, by its place in the configuration.
+    /// Returns the interception of a mark, by its place in the configuration.
     pub(crate) fn asked_by(self, mark: u32) -> Option<usize> {
         let ours = mark & !INDEX == self.asked(0);
         ours.then_some((mark & INDEX) as usize >> 16)
@@ -64,14 +64,15 @@ impl HoldNumbers {
 }
 
 impl RuleSet {
-    /// Returns the numbers for packets that are held; none if none are.
+    /// Returns the numbers for held packets; none if none are held.
     pub(crate) fn hold_numbers(&self) -> Option<HoldNumbers> {
         let holds = self.takers.iter().any(|taker| taker.hold.is_some());
         // The lower half is this gateway's own.
         holds.then(|| HoldNumbers((self.routing_table() & 0xffff) as u16))
     }
 
-    /// Chooses how packets are queued, if any are, by what the kernel has; who may not ask it is given what most have.
+    /// Chooses the kernel's way of queueing packets, if any are held; without the privilege to ask, the most
+    /// common one.
     pub(super) fn with_queue(self) -> Self {
         if self.hold_numbers().is_none() {
             return self;
@@ -83,20 +84,20 @@ impl RuleSet {
         Self { queue_by, ..self }
     }
 
-    /// Writes the chain that marks and queues.
+    /// Writes the marking and queueing chain.
     pub(super) fn hold_chain(&self, text: &mut String) {
         let Some(numbers) = self.hold_numbers() else { return };
         let takers = || self.takers.iter().filter(|taker| taker.how == How::Tproxy).enumerate();
         let excludes = |taker: &Taker| taker.hold.is_some() && !taker.excluded.is_empty();
         for (number, taker) in takers().filter(|(_, taker)| excludes(taker)) {
-            // They are counted where those that nobody holds are.
+            // They are counted together with unheld ones.
             taker.excluded.chain(text, &format!("hold-policy-{number}"), "accept", false);
         }
         let priority = "filter hook prerouting priority -310";
         let _ = write!(text, "\tchain hold {{\n\t\ttype {priority}; policy accept;\n\t\t{SYN} jump aside\n");
         for (number, taker) in takers() {
             let verdict = match (taker.hold, self.queue_by) {
-                // What it takes in is not for those behind it.
+                // Packets it takes in are not for later ones.
                 (None, _) => "accept".to_owned(),
                 (Some(index), QueueBy::Iptables) => {
                     format!("meta mark set {:#x} accept", numbers.asked(index))
@@ -117,7 +118,7 @@ impl RuleSet {
         text.push_str("\t}\n");
     }
 
-    /// Returns the rules that carry out what was decided; packets that are taken in have no mark from then on.
+    /// Returns the rules carrying out the answers; intercepted packets lose their mark there.
     pub(super) fn answers(&self) -> Vec<String> {
         let Some(numbers) = self.hold_numbers() else { return Vec::new() };
         let (refused, unreachable) = (numbers.refused(), numbers.unreachable());
@@ -131,8 +132,8 @@ impl RuleSet {
         ]
     }
 
-    /// Returns the rule of iptables and ip6tables that queues what is marked, with `-A`, `-C` or `-D` before it; none
-    /// if the table does that itself.
+    /// Returns the rule of iptables and ip6tables for queueing marked packets, to follow `-A`, `-C` or `-D`;
+    /// none if the table does that itself.
     pub fn queue_rule(&self) -> Option<String> {
         let numbers = self.hold_numbers().filter(|_| self.queue_by == QueueBy::Iptables)?;
         let (mark, queue) = (numbers.asked(0), numbers.queue());
@@ -144,7 +145,7 @@ impl RuleSet {
 }
 
 impl Programs<'_> {
-    /// Adds the rules that queue what the table marks, where they are not there.
+    /// Adds missing rules for queueing packets marked by the table.
     pub(super) fn install_queue(&self) -> Result<(), LoadError> {
         let Some(rule) = self.0.queue_rule() else { return Ok(()) };
         for program in FILTERS {
@@ -155,10 +156,10 @@ impl Programs<'_> {
         Ok(())
     }
 
-    /// Removes them; what is not there cannot be.
+    /// Removes them, if present.
     ///
     /// # Errors
-    /// If somebody holds the lock of those programs. What stays then has no effect without the table.
+    /// If another process holds the lock of those programs. The rest then has no effect without the table.
     pub(super) fn remove_queue(&self) -> Result<(), LoadError> {
         let Some(rule) = self.0.queue_rule() else { return Ok(()) };
         for program in FILTERS {
@@ -168,10 +169,10 @@ impl Programs<'_> {
         Ok(())
     }
 
-    /// Writes those that are there, as their programs take them.
+    /// Writes the present ones in their programs' format.
     ///
     /// # Errors
-    /// If somebody holds the lock of those programs.
+    /// If another process holds the lock of those programs.
     pub(super) fn installed_queue(&self) -> Result<String, LoadError> {
         let Some(rule) = self.0.queue_rule() else { return Ok(String::new()) };
         let mut installed = String::new();
@@ -184,7 +185,7 @@ impl Programs<'_> {
     }
 }
 
-/// Says whether a rule is there; fails only if that cannot be known because of the programs' lock.
+/// Whether a rule is present; fails only if the programs' lock prevents an answer.
 fn is_there(program: &'static str, rule: &str) -> Result<bool, LoadError> {
     unless_locked(filter(program, &format!("-C {rule}")))
 }
@@ -197,18 +198,18 @@ fn unless_locked(done: Result<String, LoadError>) -> Result<bool, LoadError> {
     }
 }
 
-/// The programs that queue packets where nftables does not, one for each family.
+/// The queueing programs for kernels without nftables queues, one for each family.
 pub const FILTERS: [&str; 2] = ["iptables", "ip6tables"];
 
-/// What the kernel is asked to take, and does not keep.
+/// A trial table; the kernel is asked to check it and keeps nothing.
 const PROBE: &str = "table inet oncewire-probe {\n\tchain probe {\n\t\ttype filter hook prerouting priority raw; \
                      policy accept;\n\t\tmeta mark 0x1 queue num 0 bypass\n\t}\n}\n";
 
-/// Of the marks of packets that are asked about; the byte behind it says by whom.
+/// Base of marks on held packets; the byte behind it is the interception.
 const ASKED: u32 = 0x6e00_0000;
 const INDEX: u32 = 0x00ff_0000;
 
-/// Of the marks of packets that were.
+/// Base of marks on answered packets.
 const ANSWERED: u32 = 0x6d00_0000;
 
 #[cfg(test)]
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
     use crate::config::{Capture, PortRange, RulesBy};
 
-    /// Rules of an interception of one port for each element, which holds or does not.
+    /// Rules of an interception of one port for each element, holding or not.
     fn rules(holds: &[bool], queue_by: QueueBy) -> RuleSet {
         let taker = |(at, holds): (u8, &bool)| {
             let ports = vec![PortRange { first: u16::from(at) + 1, last: u16::from(at) + 1 }];
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_marked_and_queued_by_one_program_or_the_other() {
+    fn held_packets_are_marked_and_queued_by_either_program() {
         let asks = "meta nfproto @alive tcp flags & (fin | syn | rst | ack) == syn tcp dport { 2 } \
                     fib daddr type != local meta mark set 0x6e01";
         let by_nft = rules(&[false, true], QueueBy::Nft);
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_a_lock_hides_is_not_one_that_is_missing() {
+    fn rule_behind_a_lock_is_not_missing() {
         let program = "iptables".to_owned();
         let refused = LoadError::Refused { program: program.clone(), said: "Bad rule".to_owned() };
         assert!(!unless_locked(Err(refused)).unwrap());
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_stand_before_what_takes_in_and_only_where_something_is_held() {
+    fn answers_precede_interception_and_need_holding() {
         let divert = chain(&rules(&[true], QueueBy::Nft), "divert");
         assert_eq!(divert.len(), 12, "{divert:?}");
         assert!(divert[0].ends_with("reject with tcp reset") && divert[5].ends_with("goto intercept-0"));
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_say_who_asks_and_are_told_from_those_of_another_gateway() {
+    fn marks_identify_interceptions_and_gateways() {
         let (ours, theirs) = (HoldNumbers(0x1234), HoldNumbers(0x1235));
         for index in [0, 1, 255] {
             assert_eq!(ours.asked_by(ours.asked(index)), Some(usize::from(index)));

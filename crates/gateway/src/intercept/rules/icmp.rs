@@ -1,8 +1,9 @@
-//! ICMP errors about packets that were sent under an address of somebody else.
+//! ICMP errors for packets sent from clients' addresses.
 //!
-//! They are addressed to that other host. An error from outside is known by the transparent socket of the connection that
-//! it names. Errors of this machine about its own SYN, when a host of its network does not answer, leave by themselves,
-//! and no expression finds the socket then; so each such SYN is remembered with its sequence number.
+//! They are addressed to the client. An error from outside is recognized by the transparent socket of its
+//! quoted connection. This machine's own errors about its own SYN, for a silent host of its network, leave by
+//! themselves, and no expression finds the socket then; so each such SYN is remembered with its sequence
+//! number.
 
 use std::fmt::Write as _;
 use std::sync::OnceLock;
@@ -31,14 +32,14 @@ impl RuleSet {
         self.in_clients_names && self.quoted_keys
     }
 
-    /// Returns the mark of what this machine sends to itself though it is addressed to a client: the usual one is for
-    /// packets that come in, and of those that leave means what it would be without any.
+    /// Returns the mark of packets to this machine itself under a client's address: the usual one is for
+    /// inbound packets, and on outbound ones means the same as no mark.
     pub(super) fn back_mark(&self) -> u32 {
         self.mark() ^ 0x0003_0000
     }
 
-    /// Returns the rule by which errors from outside reach the socket of a connection that is taken in, or made in a
-    /// client's name [RFC 1191, RFC 8201, RFC 9293 §3.9.2.2].
+    /// Returns the rule for errors from outside to reach the socket of an intercepted connection, or of one
+    /// from a client's address [RFC 1191, RFC 8201, RFC 9293 §3.9.2.2].
     pub(super) fn errors_from_outside(&self) -> String {
         format!(
             "meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 meta mark set {:#x} accept",
@@ -46,7 +47,8 @@ impl RuleSet {
         )
     }
 
-    /// Writes the sets and the chain by which errors of this machine reach the sockets of connections in clients' names.
+    /// Writes the sets and the chain for this machine's errors to reach the sockets of connections from
+    /// clients' addresses.
     pub(super) fn own_errors(&self, text: &mut String) {
         if !self.leads_own_errors() {
             return;
@@ -71,14 +73,14 @@ impl RuleSet {
     }
 }
 
-/// How errors of one family quote the packet that they are about: its addresses, its ports, its sequence number.
+/// One family's form of packets quoted in errors: its addresses, its ports, its sequence number.
 ///
-/// No part is a field that `nft` knows: it would list the field's name, and not load such a listing.
+/// No part is a field known to `nft`: it would list the field's name, and not load such a listing.
 pub(super) struct Quote {
     pub(super) family: &'static str,
     /// The errors.
     pub(super) errors: &'static str,
-    /// Both ends of a packet's connection, where the packet has no options, as those of this machine have none.
+    /// Both ends of a packet's connection, for packets without options, such as this machine's.
     pub(super) ends: &'static str,
     /// The same in the quotation.
     pub(super) quoted_ends: &'static str,
@@ -106,7 +108,7 @@ pub(super) const QUOTES: [Quote; 2] = [
     },
 ];
 
-/// Programs of before 2020 cannot; that does not change while this process runs.
+/// Programs older than 2020 cannot; that does not change while this process runs.
 static ARE_KEYS: OnceLock<bool> = OnceLock::new();
 
 const PROBE: &str = "table inet oncewire_probe { set probe { typeof @th,128,128 . @th,384,64\nsize 1\n}\n}\n";
@@ -114,7 +116,7 @@ const PROBE: &str = "table inet oncewire_probe { set probe { typeof @th,128,128 
 /// How long the kernel repeats a SYN at most, by default.
 const ASKED_FOR_S: u32 = 150;
 
-/// So many connects in clients' names within that time; errors of this machine about more are not heard.
+/// So many connects from clients' addresses within that time; this machine's errors about more are lost.
 const MOST_ASKED: u32 = 65_536;
 
 #[cfg(test)]
@@ -124,7 +126,7 @@ mod tests {
     use crate::intercept::rules::{How, Taker};
 
     #[test]
-    fn own_errors_are_led_back_only_where_clients_names_are_used() {
+    fn own_errors_return_only_with_client_addresses() {
         let takers = vec![Taker::new(How::Tproxy, Capture::default(), 15001)];
         let router = RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) };
         let hub = RuleSet { in_clients_names: true, ..RuleSet::empty("hub", RulesBy::Install) };

@@ -1,4 +1,4 @@
-//! The rules of a gateway that runs: loads them, sees that they stay and fit, exchanges and removes them.
+//! Lifecycle of a running gateway's rules: load, check, refit, remove.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ use crate::lifecycle::threads;
 use crate::slow_disk;
 use crate::tunnel::tasks::Tasks;
 
-/// Rules that are loaded, or that others loaded, and the signs of life that they depend on.
+/// Loaded rules, own or others', with their signs of life.
 pub(crate) struct Loaded {
     current: Arc<Current>,
     bypassed: Arc<Bypassed>,
@@ -29,8 +29,9 @@ pub(crate) struct Loaded {
     beats: Arc<Tasks>,
 }
 
-/// Loads the rules of a gateway if that is for it to do, and begins to give signs of life. What they let pass is counted
-/// in `ledger`, every five seconds or so. Dropped at any time, it leaves no rules behind.
+/// Loads the rules of a gateway, if they are its own task, and begins to give signs of life. Bypassed
+/// connections are counted in `ledger`, every five seconds or so. Dropped at any time, it leaves no rules
+/// behind.
 ///
 /// # Errors
 /// If rules cannot be loaded or packets not be marked.
@@ -51,7 +52,7 @@ pub(crate) async fn load(
         beats: Arc::new(Tasks::new()),
     };
     if let Some(rules) = rules.as_ref().filter(|rules| rules.by() == RulesBy::Install) {
-        // What a killed gateway left of connections that are gone.
+        // Remains of a killed gateway for vanished connections.
         let rules = rules.clone();
         let remove = move || {
             Programs(&rules).remove_bridge_table();
@@ -69,13 +70,13 @@ pub(crate) async fn load(
     Ok(loaded)
 }
 
-/// The rules that hold now, and whose turn it is to load others.
+/// The present rules, and the turn of loading others.
 #[derive(Default)]
 struct Current {
     rules: Mutex<Option<Arc<RuleSet>>>,
     /// The machine's interfaces as they were told last.
     links: Mutex<Links>,
-    /// Held by whoever runs programs, to their end: what was begun goes on when nobody waits for it any more.
+    /// Held by the runner of programs, to their end: started work goes on without a waiter.
     turn: Mutex<Turn>,
 }
 
@@ -86,8 +87,8 @@ struct Turn {
 }
 
 impl Current {
-    /// Loads other rules; says whether they differ from those that were loaded. SYNs that are read meanwhile, or were
-    /// asked about by the old ones, are dropped: the same mark means another interception in each.
+    /// Loads other rules; returns whether they differ from the loaded ones. SYNs read meanwhile, or held by
+    /// the old ones, are dropped: the same mark means another interception in each.
     fn change(
         &self,
         rules: Option<RuleSet>,
@@ -119,7 +120,8 @@ impl Current {
         Ok(true)
     }
 
-    /// Reads what rules have let pass, and sees that they are there and fit; returns them, if there are any.
+    /// Reads the rules' counts of bypassed connections, and ensures that they are present and fit; returns
+    /// them, if there are any.
     fn refresh(&self, bypassed: &Bypassed) -> Option<Arc<RuleSet>> {
         let turn = self.turn.lock();
         let rules = self.rules.lock().clone().filter(|_| !turn.ended)?;
@@ -128,8 +130,8 @@ impl Current {
         Some(fitting)
     }
 
-    /// Fits rules to this machine. While it cannot be asked for its interfaces, they are taken for what they were: rules
-    /// for bridges are not removed from under connections because a program failed once.
+    /// Fits rules to this machine. Without an answer about its interfaces, the old ones count: rules for
+    /// bridges must not vanish from under connections by one failure of a program.
     fn fit(&self, rules: RuleSet, told: Option<Links>) -> RuleSet {
         let mut links = self.links.lock();
         if let Some(told) = told {
@@ -138,7 +140,7 @@ impl Current {
         rules.on_machine_with(&links)
     }
 
-    /// Removes the rules, once whoever loads any has ended, and lets nobody load others.
+    /// Removes the rules, after the end of any running load, and prevents later ones.
     fn end(&self) {
         let mut turn = self.turn.lock();
         turn.ended = true;
@@ -150,9 +152,9 @@ impl Current {
     }
 }
 
-/// Reads what rules have let pass, and loads them anew if somebody removed them, as a firewall does that is loaded as a
-/// whole, or if they no longer fit the machine's bridges and control groups. Routes and routing rules that somebody removed
-/// are added again.
+/// Reads the counts of bypassed connections, and reloads removed rules (a complete firewall reload does
+/// that), or rules unfit for the machine's present bridges and control groups. Removed routes and routing
+/// rules are added again.
 async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: Arc<Heartbeat>) {
     let shortage = Shortage::default();
     loop {
@@ -165,7 +167,7 @@ async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: A
     }
 }
 
-/// Returns the rules as they fit the machine now, which are those that are loaded, if they are to be.
+/// Returns the rules fit for the machine now, loaded if they are to be.
 fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<RuleSet> {
     let there = match Programs(rules).installed() {
         Ok(table) => {
@@ -179,8 +181,8 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
             let has = |table: &str| parts.iter().all(|(part, wanted)| !wanted || table.contains(part));
             table.is_some_and(|table| queued(&table) && has(&table))
         }
-        // It may not be asked, which was told when the rules were loaded; or somebody holds the lock, and the next look
-        // will tell.
+        // Without permission to ask, the failure was reported at loading; or somebody holds the lock, and the
+        // next look will tell.
         Err(_) => true,
     };
     let table = rules.table();
@@ -220,11 +222,11 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
 }
 
 impl Loaded {
-    /// Loads other rules in place of those that are loaded; says whether they differ. With them, `entrances` are those
-    /// that connections are held for, one for each `[[intercept]]`, in order.
+    /// Loads other rules in place of the present ones; returns whether they differ. With them come
+    /// `entrances`, one for each `[[intercept]]`, in order: those of held connections.
     ///
     /// # Errors
-    /// As [`load`]; those that were loaded stay then.
+    /// As [`load`]; the old ones stay then.
     pub(crate) async fn change(
         &mut self,
         rules: Option<RuleSet>,
@@ -244,7 +246,7 @@ impl Loaded {
         Ok(changed)
     }
 
-    /// Lets new connections go direct from now on; those that are carried go on.
+    /// Lets new connections go direct from now on; carried ones go on.
     pub(crate) async fn quiesce(&self) {
         self.beats.end();
         let Some(rules) = self.current.rules.lock().clone() else { return };
@@ -254,7 +256,7 @@ impl Loaded {
         }
         let current = Arc::clone(&self.current);
         let quiesced = slow_disk::run("rules-quiesce", move || {
-            // A reload that nobody waits for any more may still load others.
+            // An abandoned reload may still load others.
             let _turn = current.turn.lock();
             let rules = current.rules.lock().clone();
             rules.map_or(Ok(()), |rules| Programs(&rules).quiesce())
@@ -271,7 +273,7 @@ impl Loaded {
 }
 
 impl RuleSet {
-    /// Logs who loads them.
+    /// Logs the loader of the rules.
     fn say_who_loads_them(&self) {
         match self.by() {
             RulesBy::Install => tracing::info!(table = self.table(), "rules installed"),
@@ -295,7 +297,7 @@ impl Drop for Loaded {
     }
 }
 
-/// Puts rules in the place of others. What is to be loaded by hand takes the place of what is there once it is.
+/// Replaces rules. Rules to be loaded by hand replace the present ones once they are there.
 fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadError> {
     let Some(new) = new else {
         let ours = old.filter(|old| old.by() == RulesBy::Install);
@@ -331,7 +333,7 @@ fn say_what_stays(locked: &LoadError) {
     tracing::warn!("a rule that queues packets stays, without effect: {locked}");
 }
 
-/// Runs what waits for a program where nothing else waits.
+/// Runs work blocked on a program on a thread of its own.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, LoadError> {
     threads::run("oncewire-rules", work).await.map_err(LoadError::Thread)
 }
@@ -339,7 +341,7 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 /// How long the end of a gateway waits until rules are removed.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long the rules of a gateway that ends, or a program that hangs, hold it up at most.
+/// Maximum delay of an ending gateway by its rules, or by a hanging program.
 pub(crate) const STOP_LIMIT: Duration = REMOVAL_LIMIT.saturating_add(Duration::from_millis(LIFE_MS));
 
 /// How often it is looked whether rules are there and fit.
@@ -352,7 +354,7 @@ mod tests {
     use crate::intercept::rules::{How, Taker};
 
     #[test]
-    fn a_machine_that_does_not_answer_once_has_the_bridges_that_it_had() {
+    fn one_failed_query_keeps_the_known_bridges() {
         let link = r#"{"ifname": "lan0", "master": "br0", "linkinfo": {"info_slave_kind": "bridge"}}"#;
         let capture = Capture { interfaces: vec!["lan0".to_owned()], ..Capture::default() };
         let takers = vec![Taker::new(How::Tproxy, capture, 15001)];

@@ -1,4 +1,4 @@
-//! What of a machine would keep interception from working. It is told and never changed: it is the operator's.
+//! A machine's obstacles to interception: reported, never changed.
 
 use std::ops::RangeInclusive;
 
@@ -8,8 +8,8 @@ use super::{How, LoadError, RuleSet};
 use crate::sockets;
 
 impl RuleSet {
-    /// Returns what of this machine is in the way of these rules, as far as it can be seen: a sentence each, with what
-    /// to do about it. What takes a privilege to ask for is left out without it.
+    /// Returns this machine's visible obstacles to these rules: a sentence each, with a remedy. Without the
+    /// privilege, privileged queries are left out.
     pub fn obstacles(&self) -> Vec<String> {
         let mut found = Vec::new();
         match nft(&["--check", "-f", "-"], &self.nft()) {
@@ -58,7 +58,7 @@ impl RuleSet {
         found
     }
 
-    /// Says whether interfaces are named that are no ports of bridges.
+    /// Whether interfaces other than bridge ports are named.
     fn routes_for_others(&self) -> bool {
         self.takers.iter().filter(|taker| taker.how != How::RedirectOwn).any(|taker| {
             let is_port = |name: &String| taker.ports.contains_key(name);
@@ -67,7 +67,7 @@ impl RuleSet {
     }
 }
 
-/// Says what becomes of the ports that this kernel chooses for connects, if they are those of clients.
+/// Describes the effect on the kernel's port range for connects, if clients' ports are in use.
 fn ports_of_clients(chosen: Option<RangeInclusive<u16>>) -> Option<String> {
     let chosen = chosen.filter(|chosen| *chosen.end() >= FIRST_OF_CLIENTS)?;
     Some(format!(
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_router_must_forward_and_a_bridge_must_leave_its_frames_alone() {
+    fn router_must_forward_and_bridge_must_not_filter() {
         let links = Links::read(
             r#"[{"ifname": "lan0", "master": "br0", "linkinfo": {"info_slave_kind": "bridge"}}, {"ifname": "eth1"}]"#,
         )
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn older_kernel_is_told_of_where_clients_use_its_ports() {
+    fn older_kernel_is_reported_with_client_ports() {
         let told = ports_of_clients(Some(32768..=60999)).unwrap();
         assert!(told.contains("(32768 to 60999)") && told.contains("\"10240 32767\""), "{told}");
         assert_eq!(ports_of_clients(Some(10240..=32767)), None);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_told() {
+    fn missing_interface_is_reported() {
         let links = Links::read(r#"[{"ifname": "eth1"}]"#).unwrap();
         assert!(set("eth1").missing_interfaces(&links).is_empty());
         assert!(set("eth*").missing_interfaces(&links).is_empty());

@@ -1,8 +1,8 @@
-//! The rules that lead other hosts' and programs' connections to this gateway: one table of nftables, and one routing
-//! table. `docs/internals/interception.md` says why they look as they do.
+//! Rules leading foreign connections to this gateway.
 //!
-//! What takes new connections in holds only while the gateway says that it is alive. Once it is killed or hangs,
-//! traffic flows as if it were not there.
+//! One table of nftables, and one routing table, for other hosts' and programs' connections.
+//! `docs/internals/interception.md` explains their form. New connections are taken in only while the gateway
+//! gives signs of life. Once it is killed or hangs, traffic flows as if it were not there.
 
 mod arrivals;
 mod begun;
@@ -40,24 +40,24 @@ use crate::config::{self, Capture, Config, Mode, Network, RulesBy, Scope};
 pub struct RuleSet {
     gateway: String,
     takers: Vec<Taker>,
-    /// Whether answers to connections that are made in clients' names must be led here.
+    /// Whether answers to connections from clients' addresses must be led here.
     in_clients_names: bool,
     by: RulesBy,
-    /// How connections were taken in that may go on though no interception takes in new ones so.
+    /// Ways of older connections still to be supported, without present interceptions of these ways.
     kept: BTreeSet<How>,
     /// Whether connections in clients' names may go on though no new ones are made.
     keeps_names: bool,
     /// Whether frames of such connections may have to be lifted from bridges though nothing else is.
     keeps_bridges: bool,
-    /// For how long a connection that is open may say nothing.
+    /// Permitted silence of an open connection.
     silence: Duration,
-    /// Whether there are bridges from which frames are to be lifted.
+    /// Whether there are bridges with frames to lift.
     bridged: bool,
-    /// The control groups that are there.
+    /// The existing control groups.
     cgroups: Groups,
-    /// How packets that are held get into their queue.
+    /// The way of held packets into their queue.
     queue_by: QueueBy,
-    /// Whether sets can be keyed by what an ICMP error quotes.
+    /// Whether sets can be keyed by quotes in ICMP errors.
     quoted_keys: bool,
     /// The mark of packets for sockets here, if it is not by the gateway's name.
     mark: Option<u32>,
@@ -72,11 +72,11 @@ struct Taker {
     capture: Capture,
     /// The networks of the clients; none means any.
     from: Option<Vec<Network>>,
-    /// Where this gateway listens.
+    /// This gateway's listening port.
     port: u16,
-    /// What it leaves alone.
+    /// Its exclusions.
     excluded: Exclusions,
-    /// The interfaces among those that it names which are ports of bridges, each with its bridge.
+    /// The bridge ports among its named interfaces, each with its bridge.
     ports: BTreeMap<String, String>,
     /// Its place in the configuration, if it holds SYNs.
     hold: Option<u8>,
@@ -94,7 +94,7 @@ enum How {
 }
 
 impl RuleSet {
-    /// Returns the rules that a configuration needs; none if it needs none, or the operator has others.
+    /// Returns the rules needed by a configuration; none if it needs none, or the operator has others.
     pub fn of(config: &Config) -> Option<Self> {
         let mut takers = Vec::new();
         // Another gateway's way to the same hub; the addresses of a name are the router's to know.
@@ -120,12 +120,12 @@ impl RuleSet {
             takers.push(Taker { from: intercept.allow_from.clone(), excluded, hold, ..taker });
         }
         let needed = in_clients_names || !takers.is_empty();
-        // Whoever is quiet for longer is asked whether he is there, and answers.
+        // A host silent for longer is probed, and answers.
         let silence = config.gateway.keepalive.map_or(LONGEST_SILENCE, |time| 2 * time + SOME_PROBES);
         needed.then(|| Self { takers, in_clients_names, silence, ..Self::without_rules(config, by) })
     }
 
-    /// Returns a set without rules, for a gateway that may have had others.
+    /// Returns a set without rules, for a gateway with possible earlier ones.
     pub fn none(config: &Config) -> Self {
         Self::without_rules(config, RulesBy::Install)
     }
@@ -136,7 +136,7 @@ impl RuleSet {
         Self { mark: gateway.mark, priority, ..Self::empty(&gateway.name, by) }
     }
 
-    /// Returns these rules with what connections need that older rules took in: they go on as they are.
+    /// Returns these rules with support for connections taken in by older rules: they go on unchanged.
     fn after(wanted: Option<Self>, old: &Self) -> Option<Self> {
         let mut kept: BTreeSet<How> = old.ways().chain(old.kept.iter().copied()).collect();
         if kept.is_empty() {
@@ -147,7 +147,7 @@ impl RuleSet {
             priority: old.priority,
             ..Self::empty(&old.gateway, old.by)
         });
-        // What it does anyway is no difference.
+        // Its own ways make no difference.
         wanted.ways().for_each(|way| _ = kept.remove(&way));
         Some(Self {
             kept,
@@ -159,7 +159,7 @@ impl RuleSet {
 
     /// Returns how connections are taken in, with repetitions.
     fn ways(&self) -> impl Iterator<Item = How> {
-        // Answers take the same way as what `tproxy` takes in.
+        // Answers take the same way as `tproxy` connections.
         let answers = self.in_clients_names.then_some(How::Tproxy);
         self.takers.iter().map(|taker| taker.how).chain(answers)
     }
@@ -184,12 +184,12 @@ impl RuleSet {
         }
     }
 
-    /// Returns who loads them.
+    /// Returns their loader.
     pub fn by(&self) -> RulesBy {
         self.by
     }
 
-    /// Returns the name of the table, in the family `inet` and, where there are bridges, in `bridge`.
+    /// Returns the name of the table, in the family `inet` and, with bridges, in `bridge`.
     pub fn table(&self) -> String {
         format!("oncewire-{}", self.gateway)
     }
@@ -205,8 +205,8 @@ impl RuleSet {
         self.mark.unwrap_or_else(|| self.routing_table())
     }
 
-    /// Returns the number of the routing table: a hash of the gateway's name (FNV-1a), so that gateways on one machine
-    /// stay apart.
+    /// Returns the number of the routing table: a hash of the gateway's name (FNV-1a), to keep gateways on
+    /// one machine apart.
     fn routing_table(&self) -> u32 {
         0x6f77_0000 | hash(&self.gateway)
     }
@@ -217,7 +217,7 @@ fn beat_mark(gateway: &str) -> u32 {
     0x6f75_0000 | hash(gateway)
 }
 
-/// Returns sixteen bits that gateways on one machine do not share, by their names (FNV-1a).
+/// Returns sixteen bits unique among gateways on one machine, by their names (FNV-1a).
 fn hash(gateway: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = gateway.bytes().fold(0x811c_9dc5, step);
@@ -239,12 +239,12 @@ impl Taker {
     }
 }
 
-/// Where the routing rule stands unless `rule_priority` says otherwise: before those of VPNs and of programs that share
-/// traffic out between uplinks.
+/// The routing rule's default priority, for lack of `rule_priority`: ahead of VPNs and of programs balancing
+/// uplinks.
 const DEFAULT_PRIORITY: u32 = 90;
 
-/// What connections may be silent that nobody asks: as long as the kernel remembers those whose addresses it changes.
+/// Permitted silence of unprobed connections: the kernel's memory of translated ones.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5 * 24 * 3600);
 
-/// Until a connection that does not answer is given up.
+/// Until an unanswering connection is given up.
 const SOME_PROBES: Duration = Duration::from_secs(10 * 60);

@@ -21,10 +21,10 @@ pub enum LoadError {
     Refused {
         /// The command.
         program: String,
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// A program waited in vain for the lock that it shares with others of its kind.
+    /// A program timed out on the lock shared with others of its kind.
     #[error(
         "`{program}` failed: for {LOCK_SECS} s another program has held the xtables lock (/run/xtables.lock); \
          try again when that has ended"
@@ -42,7 +42,7 @@ pub enum LoadError {
 }
 
 impl RuleSet {
-    /// Fits the rules to this machine: to its bridges, to its control groups, and to what can queue packets.
+    /// Fits the rules to this machine: to its bridges, its control groups, and its way of queueing packets.
     #[must_use]
     pub fn on_this_machine(self) -> Self {
         // Without an answer it is a machine without bridges.
@@ -65,14 +65,14 @@ impl Programs<'_> {
     /// # Errors
     /// If a program is missing or refuses; nothing is loaded then.
     pub fn install(&self) -> Result<(), LoadError> {
-        // First the routes, without which marked packets would go astray.
+        // First the routes: without them marked packets would go astray.
         let routed = self.install_routes();
         let done = routed.and_then(|()| self.install_queue()).and_then(|()| nft(&["-f", "-"], &self.0.nft()));
         done.inspect_err(|_| self.remove_unused_routes())?;
         Ok(())
     }
 
-    /// Removes routes unless older rules are there, which need them.
+    /// Removes routes unless older rules need them.
     fn remove_unused_routes(&self) {
         if !matches!(self.installed_tables(), Ok(Some(_))) {
             self.remove_routes();
@@ -105,10 +105,10 @@ impl Programs<'_> {
         within(limit, move || Programs(&rules.on_this_machine()).remove())
     }
 
-    /// Returns the table as it is loaded, with what queues for it; none if it is not.
+    /// Returns the loaded table, with its queueing rules; none if it is not loaded.
     ///
     /// # Errors
-    /// If `nft` is missing, or it may not be asked, or what queues cannot be.
+    /// If `nft` is missing or forbidden, or the queueing rules cannot be read.
     pub fn installed(&self) -> Result<Option<String>, LoadError> {
         let Some(tables) = self.installed_tables()? else { return Ok(None) };
         Ok(Some(tables + &self.installed_queue()?))
@@ -122,11 +122,11 @@ impl Programs<'_> {
         Ok(table.map(|text| text + &others()))
     }
 
-    /// Returns a table as it is loaded, without what is in its sets; none if it is not.
+    /// Returns a loaded table, without its sets' elements; none if it is not loaded.
     ///
-    /// Of one table, `nft` reads all elements whether it prints them or not (1.0.6), and there are two for each
-    /// connection that is carried by a bridge, and one for each handshake of a flood; of all tables, in short, it reads
-    /// none. One of before 2019 cannot.
+    /// Of one table, `nft` reads all elements, printed or not (1.0.6), and there are two for each connection
+    /// carried by a bridge, and one for each handshake of a flood; of all tables, in short, it reads none.
+    /// Versions older than 2019 cannot.
     fn listed(&self, family: &str, table: &str) -> Result<Option<String>, LoadError> {
         if let Ok(all) = nft(&["--terse", "list", "ruleset", family], "") {
             let found = bridge::table_in(&all, family, table);
@@ -139,7 +139,7 @@ impl Programs<'_> {
         }
     }
 
-    /// Lets no new connection in from now on; those that are carried go on.
+    /// Lets no new connection in from now on; carried ones go on.
     pub(super) fn quiesce(&self) -> Result<(), LoadError> {
         let table = self.0.table();
         let mut sets = format!("flush set inet {table} alive\n");
@@ -155,13 +155,14 @@ impl Programs<'_> {
     }
 }
 
-/// Runs what waits for a program on a thread of its own; none if it takes longer than `limit`, or has panicked.
+/// Runs work blocked on a program on a thread of its own; none if it takes longer than `limit`, or has
+/// panicked.
 pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let (done, result) = mpsc::channel();
-    // Whoever waited may have gone.
+    // The waiter may have gone.
     let started = threads::start("rules", move || done.send(work()).unwrap_or_default());
     started.ok().and_then(|_| result.recv_timeout(limit).ok())
 }

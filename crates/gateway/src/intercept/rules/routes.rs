@@ -1,5 +1,6 @@
-//! The routing rules and routes that lead marked packets to sockets of this machine: how they are added, found and
-//! removed.
+//! Routing rules and routes of marked packets to local sockets.
+//!
+//! They are added, found and removed here.
 
 use std::path::Path;
 
@@ -7,14 +8,14 @@ use super::commands::ip;
 use super::{LoadError, Programs, RuleSet};
 
 impl RuleSet {
-    /// Returns the arguments of `ip` that lead marked packets to sockets of this machine, for each family.
+    /// Returns the arguments of `ip` for leading marked packets to sockets of this machine, for each family.
     pub fn routes(&self) -> Vec<String> {
         if !self.needs_routes() {
             return Vec::new();
         }
         let back = self.leads_back().then_some("rule add priority PRIORITY fwmark BACK lookup TABLE");
         let commands = [
-            // What a machine with `src_valid_mark` looks up to see whether a source is plausible, not packets that come in.
+            // For a machine's plausibility check of sources under `src_valid_mark`, not for inbound packets.
             "rule add priority BEFORE fwmark MARK iif lo lookup main",
             "rule add priority PRIORITY fwmark MARK lookup TABLE",
             "route replace local default dev lo table TABLE",
@@ -22,7 +23,7 @@ impl RuleSet {
         self.with_families(&commands.into_iter().chain(back).collect::<Vec<_>>())
     }
 
-    /// Returns the arguments of `ip` that undo [`RuleSet::routes`].
+    /// Returns the arguments of `ip` for undoing [`RuleSet::routes`].
     pub fn routes_undone(&self) -> Vec<String> {
         let mut commands = self.with_families(&[
             "rule del priority BEFORE fwmark MARK iif lo lookup main",
@@ -38,7 +39,7 @@ impl RuleSet {
         commands
     }
 
-    /// Returns the arguments of `ip` that remove its routing rules but for those that others have too.
+    /// Returns the arguments of `ip` for removing its routing rules, without those shared with the others.
     fn rules_undone_beside(&self, kept: &Self) -> Vec<String> {
         let kept = kept.routes();
         let is_kept = |command: &str| kept.contains(&command.replace(" rule del ", " rule add "));
@@ -65,7 +66,8 @@ impl RuleSet {
         (self.mark(), self.priority) != (other.mark(), other.priority)
     }
 
-    /// Says whether a family has all of [`RuleSet::routes`], by what `ip` shows of its rules and of the routing table.
+    /// Whether a family has all of [`RuleSet::routes`], by the output of `ip` on its rules and on the routing
+    /// table.
     fn leads_here(&self, rules: &str, table: &str) -> bool {
         let has_rule = |priority: u32, mark: u32| {
             let (begin, mark) = (format!("{priority}:"), format!("fwmark {mark:#x} "));
@@ -79,7 +81,7 @@ impl RuleSet {
 }
 
 impl Programs<'_> {
-    /// Adds the routing rules and routes that are not there; those that are may be in use, and stay.
+    /// Adds missing routing rules and routes; present ones may be in use, and stay.
     pub(super) fn install_routes(&self) -> Result<(), LoadError> {
         for command in self.0.routes() {
             match ip(&command) {
@@ -91,7 +93,7 @@ impl Programs<'_> {
         Ok(())
     }
 
-    /// Says whether they are all there, or none is needed. What `ip` does not tell is taken to be there.
+    /// Whether they are all present, or none is needed. Without an answer of `ip` they count as present.
     pub(super) fn has_routes(&self) -> bool {
         let families = FAMILIES.into_iter().filter(|family| *family != "-6" || has_ipv6());
         !self.0.needs_routes()
@@ -108,14 +110,15 @@ impl Programs<'_> {
         Ok(self.0.leads_here(&rules, &table))
     }
 
-    /// Removes the routing rules alone that `new` ones do not have: those lead to the same routes by now.
+    /// Removes only the routing rules missing in `new`: those lead to the same routes by now.
     pub(super) fn remove_rules(&self, new: &RuleSet) {
         for command in self.0.rules_undone_beside(new) {
             let _ = ip(&command);
         }
     }
 
-    /// What is not there cannot be removed; without the table of nftables no packet is marked, and none goes there.
+    /// Missing ones cannot be removed; without the table of nftables no packet is marked, and none goes
+    /// there.
     pub(super) fn remove_routes(&self) {
         for command in self.0.routes_undone() {
             let _ = ip(&command);
@@ -131,7 +134,7 @@ fn has_ipv6() -> bool {
 
 pub(super) const FAMILIES: [&str; 2] = ["-4", "-6"];
 
-/// Where gateways have put their routing rule that had no `rule_priority`; one that was killed has left it.
+/// Former default priority of gateways' routing rule; a killed one has left it.
 const EARLIER_PRIORITY: u32 = 7400;
 
 #[cfg(test)]
@@ -141,7 +144,7 @@ mod tests {
     use crate::intercept::rules::{How, Taker};
 
     #[test]
-    fn packets_are_led_here_by_two_rules_and_a_route_of_this_gateways_own() {
+    fn two_rules_and_an_own_route_lead_packets_here() {
         let named = |gateway: &str| {
             let takers = vec![Taker::new(How::Tproxy, Capture::default(), 15001)];
             RuleSet { takers, ..RuleSet::empty(gateway, RulesBy::Install) }
@@ -167,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn routing_rules_that_others_have_too_stay() {
+    fn shared_routing_rules_stay() {
         let takers = vec![Taker::new(How::Tproxy, Capture::default(), 15001)];
         let now = RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) };
-        // Where gateways without a `rule_priority` have put theirs.
+        // The former default priority.
         let earlier = RuleSet { priority: EARLIER_PRIORITY, ..now.clone() };
         let (added, undone) = (earlier.routes(), now.rules_undone_beside(&earlier));
         let mark = now.mark();

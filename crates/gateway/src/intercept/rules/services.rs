@@ -1,8 +1,8 @@
-//! Connections in clients' names to services of this machine itself: the services' answers are led back.
+//! Routing back of local services' answers to connections from clients' addresses.
 //!
-//! A service answers the client, and the answer would leave by the routes to it: no expression finds the socket that
-//! a packet is for before it comes in. So connections are remembered from their SYN on, in a table of its own, which
-//! takes an older one's place without forgetting them.
+//! A service answers the client, and the answer would leave by the routes to it: no expression finds a
+//! packet's socket before it comes in. So connections are remembered from their SYN on, in a table of its
+//! own; it replaces an older one without forgetting them.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ impl RuleSet {
         let mut leaving = vec!["type route hook output priority mangle; policy accept;".to_owned()];
         let own = format!("meta mark {OWN_MARK:#x} {SYN} fib saddr type != local fib daddr type local");
         leaving.push(format!("{own} goto begin"));
-        // Who comes by himself from there is answered where he is.
+        // A client's own connection from there is answered directly.
         let mut entering = vec!["type filter hook prerouting priority mangle; policy accept;".to_owned()];
         let mut begin = Vec::new();
         for (family, ip, _) in FAMILIES {
@@ -63,8 +63,8 @@ impl RuleSet {
         text.push_str("}\n");
     }
 
-    /// Returns the rules for a SYN. It is remembered with the longer time first: `nft` loads no listing of which an element
-    /// expires later than the time that it was made with.
+    /// Returns the rules for a SYN. It is remembered with the longer time first: `nft` cannot load a listing
+    /// with an element expiring later than its creation time-out.
     fn begin(&self, family: &str, flow: &str) -> Vec<String> {
         vec![
             format!("delete @ended-{family} {{ {flow} }}"),
@@ -73,7 +73,8 @@ impl RuleSet {
         ]
     }
 
-    /// Returns the rules for what follows. Once a side has ended its stream, each packet lengthens the life by less.
+    /// Returns the rules for later packets. Once a side has ended its stream, each packet lengthens the life
+    /// by less.
     fn renew(&self, family: &str, flow: &str) -> Vec<String> {
         let briefly = format!(
             "update @ended-{family} {{ {flow} timeout {BRIEFLY_S}s }} update @open-{family} {{ {flow} timeout {BRIEFLY_S}s }} accept"
@@ -87,7 +88,7 @@ impl RuleSet {
 }
 
 impl Programs<'_> {
-    /// What is not there cannot be removed.
+    /// Missing ones cannot be removed.
     pub(super) fn remove_services(&self) {
         let _ = nft(&["delete", "table", "inet", &self.0.service_table()], "");
     }
@@ -98,13 +99,13 @@ fn answer(ip: &str) -> String {
     format!("{ip} daddr . tcp dport . {ip} saddr . tcp sport")
 }
 
-/// What a set has to say; each connection has its own time.
+/// A mandatory value in a set; each connection has its own time.
 const OPEN_FOR: &str = "10m";
 
-/// How long a connection is remembered that begins or ends, in seconds.
+/// Lifetime of a beginning or ending connection, in seconds.
 const BRIEFLY_S: u32 = 300;
 
-/// So many connections of each family; answers to more go to the clients, which know nothing of them.
+/// So many connections of each family; answers to more go to the clients, unknown to them.
 const MOST: u32 = 65_536;
 
 #[cfg(test)]
@@ -114,7 +115,7 @@ mod tests {
     use crate::intercept::rules::{How, Taker};
 
     #[test]
-    fn table_of_services_is_there_while_clients_names_are_used_or_may_be() {
+    fn services_table_exists_while_client_addresses_are_in_use() {
         let takers = vec![Taker::new(How::Tproxy, Capture::default(), 15001)];
         let router = RuleSet { takers, ..RuleSet::empty("hub", RulesBy::Install) };
         let hub = RuleSet { in_clients_names: true, ..router.clone() };

@@ -1,4 +1,4 @@
-//! What of a machine may stop connections that are taken in: firewalls, and routing rules before ours.
+//! A machine's obstacles to intercepted connections: firewalls, and earlier routing rules.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use super::routes::FAMILIES;
 use super::{How, RuleSet, Taker};
 
 impl RuleSet {
-    /// Returns a sentence, with what to do about it, for each chain and each routing rule that stops what is taken in, as
-    /// far as `nft` and `ip` tell.
+    /// Returns a sentence with a remedy for each chain and each routing rule stopping intercepted packets, as
+    /// far as `nft` and `ip` show them.
     pub(super) fn stops(&self) -> Vec<String> {
         let mut found = Vec::new();
         if self.needs_routes() {
@@ -30,8 +30,8 @@ impl RuleSet {
         found
     }
 
-    /// Says how a routing rule that stands before ours may lead marked packets elsewhere; `leads` says whether a table has
-    /// routes.
+    /// Describes an earlier routing rule's possible diversion of marked packets; `leads` returns whether a
+    /// table has routes.
     fn stopped_by_rule(&self, family: &str, rule: &str, leads: impl Fn(&str) -> bool) -> Option<String> {
         let (number, selector) = rule.split_once(":\t")?;
         let number: u32 = number.parse().ok().filter(|number| (1..self.priority).contains(number))?;
@@ -93,7 +93,7 @@ impl RuleSet {
         found
     }
 
-    /// Says whether a chain drops a SYN that is taken in, by those of its rules that are understood.
+    /// Whether a chain drops an intercepted SYN, by its understood rules.
     fn is_dropped(&self, ruleset: &Ruleset<'_>, base: &Base<'_>, taker: &Taker) -> bool {
         let port = match taker.how {
             How::Redirect => taker.port,
@@ -108,7 +108,7 @@ impl RuleSet {
     }
 }
 
-/// Chains of all tables, as far as they may see connections that are taken in.
+/// Chains of all tables, as far as they may see intercepted connections.
 struct Ruleset<'a> {
     bases: Vec<Base<'a>>,
     rules: Vec<Rule<'a>>,
@@ -158,7 +158,7 @@ impl<'a> Ruleset<'a> {
         found
     }
 
-    /// Returns whether a chain accepts a packet; none if it leaves that to the chain that it was called from.
+    /// Returns whether a chain accepts a packet; none if it leaves that to its caller.
     fn verdict(&self, base: &Base<'_>, chain: &str, packet: &Packet<'_>, jumps: u8) -> Option<bool> {
         let of_chain =
             |rule: &&Rule<'_>| rule.family == base.family && rule.table == base.table && rule.chain == chain;
@@ -182,7 +182,7 @@ impl<'a> Ruleset<'a> {
                             return verdict;
                         }
                     }
-                    // A condition that fails, or that is not understood.
+                    // A condition failed, or not understood.
                     _ => break,
                 }
             }
@@ -245,7 +245,7 @@ fn means_all(words: &[&str]) -> bool {
 }
 
 impl Taker {
-    /// Says whether packets that it takes in come in by an interface as the rules for packets see it.
+    /// Whether its intercepted packets come in by an interface, as seen by rules for packets.
     fn enters_by(&self, name: &str) -> bool {
         let bridged = self.ports.values().any(|bridge| bridge == name);
         bridged || self.capture.names_interface(name)
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// A ruleset with one chain of the hook `input`, and others that it may call.
+    /// A ruleset with one chain of the hook `input`, and other callable ones.
     fn ruleset(policy: &str, rules: &[(&str, Value)]) -> Value {
         let chain = json!({"chain": {"family": "inet", "table": "fw", "name": "input", "type": "filter", "hook": "input",
                                      "prio": 0, "policy": policy}});
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn firewall_that_drops_is_told_and_one_that_accepts_is_not() {
+    fn only_dropping_firewall_is_reported() {
         let state = is(json!({"ct": {"key": "state"}}), json!(["established", "related"]));
         let enters = |name: &str| is(json!({"meta": {"key": "iifname"}}), json!(name));
         let port = |right: Value| is(json!({"payload": {"protocol": "tcp", "field": "dport"}}), right);

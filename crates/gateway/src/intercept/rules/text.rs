@@ -10,7 +10,7 @@ use crate::config::{Network, PortRange};
 use crate::sockets::OWN_MARK;
 
 impl RuleSet {
-    /// Writes the table for `nft -f`, which replaces an older one of the same name in one step.
+    /// Writes the table for `nft -f`; it replaces an older one of the same name atomically.
     pub fn nft(&self) -> String {
         let (table, beat) = (self.table(), beat_mark(&self.gateway));
         let mut text = format!("add table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n");
@@ -43,7 +43,8 @@ impl RuleSet {
     fn hook(&self, text: &mut String, name: &str, hook: &str, how: How) {
         let mut rules = Vec::new();
         if how == How::RedirectOwn {
-            // What a gateway sends itself is not for it, and nobody needs it for what stays on the machine.
+            // A gateway's packets to itself are not for it, and nobody needs it for traffic within the
+            // machine.
             rules.push(format!("meta mark {OWN_MARK:#x} accept"));
             rules.push("fib daddr type local accept".to_owned());
         }
@@ -64,7 +65,7 @@ impl RuleSet {
             }
         }
         if how == How::Tproxy && self.needs_routes() {
-            // Behind the rules for new connections: a SYN that meets a socket in TIME-WAIT is new all the same.
+            // Behind the rules for new connections: a SYN to a socket in TIME-WAIT is new all the same.
             rules.extend(self.rules_to_forget());
             let mark = self.mark();
             rules.extend(self.awaited_answers());
@@ -74,8 +75,8 @@ impl RuleSet {
         }
         let has_taker = || self.takers.iter().any(|taker| taker.how == how);
         if how != How::Tproxy && rules.len() == own && (self.kept.contains(&how) || has_taker()) {
-            // A control group may be gone, and connections of it not. Without a chain of the kind, and a rule that looks at
-            // connections, the kernel no longer changes addresses back of those that it knows.
+            // A control group may be gone, and connections of it not. Without a chain of the kind, and a rule
+            // looking at connections, the kernel stops translating addresses of known ones back.
             rules.push("ct state new accept".to_owned());
         }
         if rules.len() > own {
@@ -85,11 +86,11 @@ impl RuleSet {
         }
     }
 
-    /// Returns the conditions of an interception, any of which suffices: one for each family of networks and each
-    /// control group.
+    /// Returns the conditions of an interception, any of them sufficient: one for each family of networks and
+    /// each control group.
     pub(super) fn conditions(&self, taker: &Taker) -> Vec<String> {
         let capture = &taker.capture;
-        // What is lifted from a bridge comes in by that.
+        // Frames lifted from a bridge come in by it.
         let bridges: BTreeSet<&String> = taker.ports.values().collect();
         let bridges = bridges.into_iter().filter(|bridge| !capture.names_interface(bridge));
         let names = capture.interfaces.iter().chain(bridges);
@@ -105,7 +106,8 @@ impl RuleSet {
     }
 }
 
-/// Returns the conditions of an interception behind `entry`, any of which suffices: one for each family of networks.
+/// Returns the conditions of an interception behind `entry`, any of them sufficient: one for each family of
+/// networks.
 pub(super) fn conditions_at(taker: &Taker, entry: &str) -> Vec<String> {
     let capture = &taker.capture;
     let mut common = format!("{entry}{SYN} ");
@@ -122,12 +124,12 @@ pub(super) fn conditions_at(taker: &Taker, entry: &str) -> Vec<String> {
     networks.iter().map(|networks| format!("{common}{networks}{ports}")).collect()
 }
 
-/// Writes a name so that it is one, and a number so that it is not taken for a name.
+/// Writes a name as a name, and a number as a number.
 fn account(name: &str) -> String {
     if name.bytes().all(|byte| byte.is_ascii_digit()) { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// Returns the conditions on both ends' networks: one for both families, or one for each that can meet them.
+/// Returns the conditions on both ends' networks: one for both families, or one for each possible one.
 pub(super) fn networks(from: Option<&[Network]>, to: Option<&[Network]>) -> Vec<String> {
     if from.is_none() && to.is_none() {
         return vec![String::new()];
@@ -160,7 +162,7 @@ pub(super) mod tests {
         RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) }
     }
 
-    /// Rules that leave something alone.
+    /// Rules with exclusions.
     pub(in super::super) fn excluding(excluded: Exclusions) -> RuleSet {
         let capture = Capture { interfaces: vec!["lan0".to_owned()], ..Capture::default() };
         let mut set = set(How::Tproxy, capture, None);
@@ -173,7 +175,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_tproxy_takes_syns_of_its_interfaces_while_the_gateway_lives() {
+    fn tproxy_takes_syns_of_its_interfaces_while_alive() {
         let capture = Capture {
             interfaces: vec!["lan0".to_owned()],
             ports: vec![PortRange { first: 80, last: 80 }, PortRange { first: 8000, last: 8100 }],
@@ -204,7 +206,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_host_takes_in_what_users_name_and_never_its_own() {
+    fn host_intercepts_named_users_and_never_itself() {
         let capture = Capture {
             scope: Scope::Host,
             users: vec!["1000".to_owned(), "backup".to_owned()],
@@ -219,7 +221,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn gateways_of_one_machine_have_marks_of_their_own_and_none_is_that_of_their_sockets() {
+    fn gateways_have_distinct_marks_apart_from_the_socket_mark() {
         let named =
             |name: &str| RuleSet { gateway: name.to_owned(), ..set(How::Tproxy, Capture::default(), None) };
         assert_ne!(named("branch").mark(), named("hub").mark());

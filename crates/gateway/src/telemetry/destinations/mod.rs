@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_and_open_flows_share_a_row_sorted_by_wire_bytes() {
+    fn ended_and_open_flows_share_a_sorted_row() {
         let table = DestinationTable::default();
         table.add(flow("a:80", [100, 900], [10, 90]));
         table.add(FlowFigures { reason: Some(Reason::Tls), ..flow("b:443", [50, 350], [52, 356]) });
