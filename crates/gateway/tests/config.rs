@@ -1,6 +1,7 @@
-//! Configuration files, good and bad: `config/*.toml` with what is said about them in `config/*.expected`.
+//! Configuration files, good and bad, with their expected messages.
 //!
-//! `UPDATE_EXPECTED=1 cargo test -p oncewire-gateway --test config` writes the expectations anew for review.
+//! Each `config/*.toml` has its messages in `config/*.expected`. `UPDATE_EXPECTED=1 cargo test -p
+//! oncewire-gateway --test config` writes the expectations anew for review.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -19,7 +20,7 @@ use oncewire_link::Priority;
 #[path = "config/wording.rs"]
 mod wording;
 
-/// Makes a folder with the key files that the configurations name.
+/// Makes a directory with the configurations' key files.
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let own = Identity::create(&dir.path().join("branch.key")).unwrap();
@@ -63,7 +64,7 @@ fn fixtures(prefix: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_bad_configuration_says_what_where_and_what_to_do() {
+fn bad_configurations_name_problem_place_and_remedy() {
     let dir = folder();
     let mut differing = Vec::new();
     for file in fixtures("bad_") {
@@ -80,7 +81,7 @@ fn every_bad_configuration_says_what_where_and_what_to_do() {
 }
 
 #[test]
-fn the_memory_that_an_error_asks_for_suffices_as_it_is_written_there() {
+fn memory_as_written_in_the_error_suffices() {
     let dir = folder();
     for file in fixtures("bad_memory") {
         let said = read(dir.path(), &file).unwrap_err();
@@ -94,7 +95,7 @@ fn the_memory_that_an_error_asks_for_suffices_as_it_is_written_there() {
 }
 
 #[test]
-fn where_a_configuration_is_no_text_is_said() {
+fn invalid_utf8_is_located() {
     let dir = folder();
     let path = dir.path().join("latin.toml");
     std::fs::write(&path, b"[gateway]\nname = \"caf\xe9\"\n").unwrap();
@@ -104,7 +105,7 @@ fn where_a_configuration_is_no_text_is_said() {
 }
 
 #[test]
-fn no_configuration_that_is_expected_to_be_bad_is_accepted() {
+fn bad_configurations_are_refused() {
     let dir = folder();
     for file in fixtures("bad_") {
         assert!(read(dir.path(), &file).is_err(), "{}", file.display());
@@ -235,7 +236,7 @@ fn the_least_configuration_stands_with_its_defaults() {
 }
 
 #[test]
-fn a_peer_is_told_of_the_networks_in_which_it_may_reach_something() {
+fn peer_gets_only_networks_within_its_access() {
     let dir = folder();
     let config = read(dir.path(), &fixtures("good_full")[0]).unwrap();
     let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Network>>();
@@ -259,7 +260,7 @@ fn the_admin_interface_is_found_without_the_key() {
 }
 
 #[test]
-fn a_site_without_neighbours_or_without_a_store_is_warned_of() {
+fn site_without_neighbours_or_store_gets_a_warning() {
     let dir = folder();
     let other = Identity::from_seed([7; 32]).public_key();
     let warnings = |ours: &str, theirs: &str, more: &str| {
@@ -280,7 +281,7 @@ fn a_site_without_neighbours_or_without_a_store_is_warned_of() {
 }
 
 #[test]
-fn a_disk_that_the_index_of_its_store_does_not_reach_is_warned_of() {
+fn disk_beyond_its_index_gets_a_warning() {
     let dir = folder();
     let load = |cache: &str| {
         let text = format!(
@@ -298,7 +299,7 @@ fn a_disk_that_the_index_of_its_store_does_not_reach_is_warned_of() {
     };
     let small = load("memory = \"4 GiB\"\n");
     assert!(warning(&small).contains("an index of 512 MiB"), "{:?}", small.warnings);
-    // What it says is enough.
+    // The advised size is enough.
     let said = warning(&small);
     let (_, said) = said.split_once("set store_index_memory to ").unwrap();
     let (wanted, _) = said.split_once(" or more").unwrap();
@@ -308,7 +309,7 @@ fn a_disk_that_the_index_of_its_store_does_not_reach_is_warned_of() {
 }
 
 #[test]
-fn memory_that_an_index_does_not_use_is_warned_of() {
+fn unused_index_memory_gets_a_warning() {
     let dir = folder();
     let load = |index: &str| {
         let text = format!(
@@ -325,7 +326,7 @@ fn memory_that_an_index_does_not_use_is_warned_of() {
     let large = load("200 MiB");
     let said = warning(&large);
     assert!(said.starts_with("store_index_memory: of 200 MiB, "), "{:?}", large.warnings);
-    // What it says is not too much.
+    // The advised size is not too much.
     let (_, said) = said.split_once("uses ").unwrap();
     let (most, _) = said.split_once(" at most").unwrap();
     let fitting = load(most);
@@ -335,7 +336,7 @@ fn memory_that_an_index_does_not_use_is_warned_of() {
 }
 
 #[test]
-fn the_memory_that_an_error_asks_for_will_do() {
+fn memory_asked_for_by_an_error_suffices() {
     let dir = folder();
     let store = "store_disk = \"1 GiB\"\n";
     let set = "store_disk = \"1 GiB\"\nstore_index_memory = \"20 MiB\"\n";
@@ -358,7 +359,7 @@ fn the_memory_that_an_error_asks_for_will_do() {
 }
 
 #[test]
-fn memory_by_default_is_said_to_be_a_quarter_of_the_limit() {
+fn default_memory_is_reported_as_a_quarter_of_the_limit() {
     let dir = folder();
     let text = "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nlisten = \"127.0.0.1:1\"\n[[peer]]\nname = \"hub\"\n\
                 public_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n[link]\nflow_memory = \"1000 TiB\"\n";
@@ -392,7 +393,7 @@ fn many_peers_fit_into_little_memory_with_smaller_logs() {
         let planned: u64 = config.peers.iter().map(|peer| peer.memory.total()).sum();
         assert!(planned <= config.memory, "{planned} of {memory}");
     }
-    // What is set is not made smaller.
+    // Set sizes are not reduced.
     let said = parse("memory = \"256 MiB\"\nlog_memory = \"64 MiB\"", 40).unwrap_err();
     assert!(said.contains("lower log_memory"), "{said}");
 }
@@ -412,7 +413,7 @@ fn more_memory_than_the_machine_has_is_warned_of() {
 }
 
 #[test]
-fn passwords_in_a_file_that_all_can_read_are_warned_of() {
+fn passwords_in_a_public_file_get_a_warning() {
     let dir = folder();
     let path = dir.path().join("branch.toml");
     std::fs::copy(&fixtures("good_full")[0], &path).unwrap();
@@ -440,7 +441,7 @@ fn every_key_is_documented() {
 }
 
 #[test]
-fn gateways_are_looked_for_on_interfaces_and_by_way_of_seeds() {
+fn discovery_uses_interfaces_and_seeds() {
     let dir = folder();
     let text = "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nlisten = \"0.0.0.0:7400\"\nsite = \"town\"\n\
                 [cache]\nmemory = \"256 MiB\"\nstore_disk = \"64 MiB\"\nstore_path = \"store\"\n\
@@ -451,7 +452,7 @@ fn gateways_are_looked_for_on_interfaces_and_by_way_of_seeds() {
     let [looked] = &found.groups[..] else { panic!("{:?}", found.groups) };
     assert_eq!((found.port, &looked.interfaces[..]), (7400, &["eth0".to_owned()][..]));
     assert_eq!(looked.seeds[0].to_string(), "seed.example.net:7401");
-    // Whoever is found reaches nothing by way of us, and fits what is set aside for all of them.
+    // Discovered peers reach nothing by way of us, and fit their reserved memory.
     assert_eq!(found.found.access.allow, Some(vec![]));
     assert!(found.found.found && found.found.memory.total() <= 1 << 20);
     assert!(
@@ -462,7 +463,7 @@ fn gateways_are_looked_for_on_interfaces_and_by_way_of_seeds() {
 }
 
 #[test]
-fn bytes_for_markers_that_no_flow_uses_are_warned_of() {
+fn unused_marker_bytes_get_a_warning() {
     let dir = folder();
     let key = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=";
     let warnings = |codec: &str, peer: &str, policy: &str| {
@@ -491,7 +492,7 @@ fn bytes_for_markers_that_no_flow_uses_are_warned_of() {
 }
 
 #[test]
-fn the_rate_of_all_links_is_that_of_the_line_and_not_of_a_lan() {
+fn common_rate_limit_excludes_lan_peers() {
     let dir = folder();
     let keys =
         ["AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=", "BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQ="];

@@ -1,5 +1,6 @@
-//! The JSON of `status` and `flows` is a contract: its examples in `docs/reference/json.md` are what this build reads and writes.
-//! So are the names of metrics.
+//! The JSON contract: documented examples of `status` and `flows` round-trip.
+//!
+//! The examples in `docs/reference/json.md` must equal this build's output. So must the names of metrics.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -21,7 +22,8 @@ fn example(heading: &str) -> Value {
     serde_json::from_str(json).unwrap()
 }
 
-/// Reads an example and writes it again: a key that the document lacks, or has too many, shows up as a difference.
+/// Reads an example and writes it again: a key missing in the document, or in excess, shows up as a
+/// difference.
 fn assert_round_trip<T: DeserializeOwned + Serialize>(heading: &str) {
     let documented = example(heading);
     let report: T = serde_json::from_value(documented.clone()).unwrap();
@@ -29,22 +31,22 @@ fn assert_round_trip<T: DeserializeOwned + Serialize>(heading: &str) {
 }
 
 #[test]
-fn the_documented_status_is_what_is_written() {
+fn documented_status_equals_the_output() {
     assert_round_trip::<StatusReport>("status");
 }
 
 #[test]
-fn the_documented_flows_are_what_is_written() {
+fn documented_flows_equal_the_output() {
     assert_round_trip::<FlowsReport>("flows");
 }
 
 #[test]
-fn the_documented_clearing_is_what_is_written() {
+fn documented_clearing_equals_the_output() {
     assert_round_trip::<ClearReport>("cache clear");
 }
 
 #[test]
-fn the_documented_tools_of_stores_print_what_is_written() {
+fn documented_store_tools_equal_the_output() {
     assert_round_trip::<VerifyReport>("store verify");
     assert_round_trip::<CompactReport>("store compact");
 }

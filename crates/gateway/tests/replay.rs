@@ -1,4 +1,4 @@
-//! Replays the corpus of discovery's fuzzer; a failure prints the file that did it last.
+//! Replays the corpus of discovery's fuzzer; a failure prints the failing file last.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
 #[path = "../../../fuzz/bodies/discovery.rs"]
@@ -14,6 +14,6 @@ fn discovery_survives_its_corpus() {
 }
 
 #[test]
-fn gateways_that_look_for_each_other_survive_random_scripts() {
+fn discovery_survives_random_scripts() {
     random(100, 1500, bodies::discovery);
 }

@@ -1,11 +1,11 @@
-//! What is said about configurations that are no TOML, or have values of another type.
+//! Messages on invalid TOML and values of the wrong type.
 
 use std::path::Path;
 
 use oncewire_gateway::config::Config;
 use oncewire_gateway::config::units::{Rate, Size, Time};
 
-/// Returns what is said about a text, without the file's name.
+/// Returns the message about a text, without the file's name.
 fn said(text: &str) -> String {
     let error = Config::parse(text, Path::new("f")).unwrap_err();
     let lines = error.problems.iter().map(|problem| match problem.place {
@@ -75,7 +75,7 @@ fn lists_over_several_lines_are_told_by_their_key() {
 }
 
 #[test]
-fn what_stands_twice_names_the_first_place() {
+fn repeated_keys_name_the_first_place() {
     for (text, expected) in [
         (
             "[gateway]\n# name = 1\nname = \"a\"\nname = \"b\"",

@@ -1,4 +1,4 @@
-//! A pair of gateways, origins, and data that repeats from run to run.
+//! A pair of gateways, origins, and reproducible data.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// More than any test takes, also on a machine that is busy with other things; one that hangs fails with it.
+/// More than any test's duration, even on a busy machine; a hanging test fails with it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs a test's body with a limit.
@@ -32,8 +32,8 @@ pub(crate) async fn until(holds: impl Fn() -> bool) {
     }
 }
 
-/// Waits until a gateway has dialled a lost peer in vain. Before that, a dial under way may still meet what is left of
-/// the peer, and a flow that is opened in that moment waits for the link to come back.
+/// Waits until a gateway has failed to dial a lost peer. An earlier dial may still meet the peer's remains,
+/// and a flow opened in that moment waits for the link to come back.
 pub(crate) async fn alone(gateway: &Gateway) {
     until(|| {
         let peer = gateway.status().peers.remove(0);
@@ -82,12 +82,11 @@ impl Pair {
         (pair, relay.unwrap())
     }
 
-    /// Starts both, and takes the way between them for good. The relay keeps the hub's port, which somebody else would
-    /// be given otherwise.
+    /// Starts both, and cuts the path between them for good. The relay keeps the hub's port from others.
     pub(crate) async fn parted(intercepts: &str) -> (Self, CuttingRelay) {
         let (pair, relay) = Self::behind_relay(intercepts).await;
         relay.close();
-        // While dials fail they follow one another: those that were under way have failed before the third.
+        // Failing dials follow one another: earlier ones have failed by the third.
         until(|| relay.turned_away() >= 3 && pair.branch.status().peers[0].state != LinkState::Up).await;
         (pair, relay)
     }
@@ -98,7 +97,7 @@ impl Pair {
     }
 }
 
-/// The configuration of a gateway that is dialled, with its key in `hub.key`.
+/// The configuration of a dialled gateway, with its key in `hub.key`.
 pub(crate) fn hub_config(branch: PublicKey, more: &str) -> String {
     format!(
         "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = [\"127.0.0.1:0\"]\n\
@@ -106,7 +105,7 @@ pub(crate) fn hub_config(branch: PublicKey, more: &str) -> String {
     )
 }
 
-/// The configuration of a gateway that dials, with its key in `branch.key`.
+/// The configuration of a dialling gateway, with its key in `branch.key`.
 pub(crate) fn branch_config(hub: PublicKey, address: SocketAddr, intercepts: &str) -> String {
     format!(
         "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
@@ -136,7 +135,7 @@ pub(crate) fn proxy(mode: &str, more: &str) -> String {
     format!("[[intercept]]\nmode = \"{mode}\"\nlisten = \"127.0.0.1:0\"\npeer = \"hub\"\n{more}\n")
 }
 
-/// A server on loopback that runs as long as it is kept.
+/// A server on loopback, running as long as it is kept.
 pub(crate) struct Origin {
     pub(crate) address: SocketAddr,
     _tasks: JoinSet<()>,
@@ -151,7 +150,7 @@ impl Origin {
         Self::start_on("127.0.0.1:0", serve).await
     }
 
-    /// Sends `data` to whoever connects, and ends.
+    /// Sends `data` to every client, and ends.
     pub(crate) async fn serve(data: impl Into<Arc<[u8]>>) -> Self {
         let data = data.into();
         Self::start(move |mut stream| {
@@ -164,7 +163,7 @@ impl Origin {
         .await
     }
 
-    /// Reads to the end, and only then says what it got.
+    /// Reads to the end, and only then returns its input.
     pub(crate) async fn answer() -> Self {
         Self::start(|mut stream| async move {
             let mut request = Vec::new();
@@ -200,7 +199,7 @@ impl Origin {
         Self { address, _tasks: tasks }
     }
 
-    /// Sends back what it receives, and ends when the client has ended.
+    /// Echoes its input, and ends when the client has ended.
     pub(crate) async fn echo() -> Self {
         Self::echo_on("127.0.0.1:0").await
     }
@@ -216,7 +215,7 @@ impl Origin {
     }
 }
 
-/// An address where nobody listens, nor can as long as it is kept.
+/// An address without a listener, reserved as long as this is kept.
 pub(crate) struct Nobody {
     pub(crate) address: SocketAddr,
     _socket: TcpSocket,
@@ -228,7 +227,7 @@ pub(crate) fn nobody() -> Nobody {
     Nobody { address: socket.local_addr().unwrap(), _socket: socket }
 }
 
-/// Bytes that look random and depend on the seed alone (SplitMix64).
+/// Random-looking bytes determined by the seed alone (SplitMix64).
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut out = Vec::with_capacity(len + 8);
@@ -257,17 +256,18 @@ pub(crate) async fn exchange(mut stream: TcpStream, sent: &[u8]) -> std::io::Res
     Ok(received)
 }
 
-/// Closes so that the other side sees a reset.
+/// Closes with a reset for the other side.
 pub(crate) fn reset(stream: TcpStream) {
     stream.set_zero_linger().unwrap();
 }
 
-/// Says whether an error is what a reset looks like.
+/// Whether an error means a reset.
 pub(crate) fn is_reset(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
 }
 
-/// Expects that what connects here is reset before any byte; the reset may come before the connect is looked at.
+/// Expects a connection here to be reset ahead of any byte; the reset may come even ahead of the look at the
+/// connect.
 pub(crate) async fn expect_refused(address: SocketAddr) {
     match TcpStream::connect(address).await {
         Ok(mut stream) => expect_reset(&mut stream).await,
@@ -275,7 +275,7 @@ pub(crate) async fn expect_refused(address: SocketAddr) {
     }
 }
 
-/// Expects that the stream is reset before anything more arrives.
+/// Expects the stream to be reset before anything more arrives.
 pub(crate) async fn expect_reset(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     let ended = stream.read_to_end(&mut rest).await;
@@ -283,7 +283,7 @@ pub(crate) async fn expect_reset(stream: &mut TcpStream) {
     assert!(rest.is_empty(), "{} bytes before the reset", rest.len());
 }
 
-/// A TCP relay that can cut every connection that crosses it.
+/// A TCP relay able to cut all its connections.
 pub(crate) struct CuttingRelay {
     pub(crate) address: SocketAddr,
     cut: Arc<Notify>,
@@ -319,7 +319,7 @@ impl CuttingRelay {
         Self { address, cut, closed, turned_away, _tasks: tasks }
     }
 
-    /// Resets every connection that is open now.
+    /// Resets all open connections.
     pub(crate) fn cut(&self) {
         self.cut.notify_waiters();
     }
@@ -329,7 +329,7 @@ impl CuttingRelay {
         self.turned_away.load(Ordering::SeqCst)
     }
 
-    /// Resets every connection, and ends those that come.
+    /// Resets all connections, and ends new ones.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.cut();

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::common::{Origin, Pair, forward, noise, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transfer_goes_on_after_every_lane_was_cut_five_times() {
+async fn transfer_survives_five_cuts_of_every_lane() {
     within(async {
         let origin = Origin::echo().await;
         let (pair, relay) = Pair::behind_relay(&forward(origin.address)).await;

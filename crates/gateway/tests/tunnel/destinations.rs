@@ -1,4 +1,4 @@
-//! What flows moved and what crossed for them, by where they went.
+//! Traffic of flows by destination.
 
 use oncewire_gateway::daemon::Gateway;
 use oncewire_gateway::telemetry::{DestinationReport, Reason};
@@ -15,7 +15,7 @@ fn row(gateway: &Gateway, origin: &Origin) -> DestinationReport {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn origin_that_repeats_and_origin_of_noise_have_their_own_figures() {
+async fn repeating_and_noisy_origins_have_separate_figures() {
     within(async {
         let (repeats, fresh, tls) = (Origin::echo().await, Origin::echo().await, Origin::echo().await);
         let intercepts: String =
@@ -44,7 +44,7 @@ async fn origin_that_repeats_and_origin_of_noise_have_their_own_figures() {
                 assert_eq!((figures.uncoded, figures.reason), (0, None));
                 assert_eq!(figures.wire, figures.wire_out + figures.wire_in);
             }
-            // One crossing each way of what repeats, and all of what does not.
+            // One crossing each way for repeating bytes, and all of the others.
             assert!((2 * LEN..2 * LEN + 20_000).contains(&again.figures.wire), "{again:?}");
             assert!(again.figures.savings.is_some_and(|savings| (0.73..=0.75).contains(&savings)));
             assert!((8 * LEN..8 * LEN + 40_000).contains(&new.figures.wire), "{new:?}");
@@ -64,7 +64,7 @@ async fn origin_that_repeats_and_origin_of_noise_have_their_own_figures() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn open_flow_is_counted_while_it_lasts_and_once_it_is_over() {
+async fn flow_is_counted_while_open_and_once_over() {
     within(async {
         let origin = Origin::echo().await;
         let pair = Pair::start(&forward(origin.address)).await;

@@ -1,4 +1,4 @@
-//! Connections that no link carries, and the header that tells servers who their client is.
+//! Connections without a link, and the PROXY header.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::common::{
     until, within,
 };
 
-/// A pair whose link is down and whose branch connects by itself.
+/// A pair with a down link and a directly connecting branch.
 async fn without_link(origin: SocketAddr, more: &str) -> (Pair, CuttingRelay) {
     Pair::parted(&format!("{}on_peer_loss = \"direct\"\n{more}", forward(origin))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn direct_transfers_both_ways_at_once_arrive_whole_and_are_counted() {
+async fn concurrent_direct_transfers_arrive_whole_and_are_counted() {
     within(async {
         let origin = Origin::echo().await;
         let (lone, _relay) = without_link(origin.address, "").await;
@@ -37,7 +37,7 @@ async fn direct_transfers_both_ways_at_once_arrive_whole_and_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_server_took_is_not_counted_as_a_direct_connection() {
+async fn refused_connects_are_not_counted_as_direct() {
     within(async {
         let nobody = nobody();
         let (lone, _relay) = without_link(nobody.address, "").await;
@@ -50,12 +50,12 @@ async fn what_no_server_took_is_not_counted_as_a_direct_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_that_has_been_away_for_long_holds_nobody_up() {
+async fn long_outage_delays_no_connection() {
     within(async {
         let origin = Origin::echo().await;
         let (lone, _relay) = without_link(origin.address, "").await;
         let address = lone.branch.local_addrs().intercepts[0];
-        // A second each, as a link gets that has just gone, would be more than the whole test may take.
+        // A second each, the time of a link just lost, would exceed the whole test's time.
         for _ in 0..100 {
             assert_eq!(
                 exchange(TcpStream::connect(address).await.unwrap(), b"hello").await.unwrap(),
@@ -67,7 +67,7 @@ async fn a_link_that_has_been_away_for_long_holds_nobody_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_direct_reader_that_stops_and_goes_on_misses_nothing() {
+async fn paused_direct_reader_misses_nothing() {
     within(async {
         let data = Arc::new(noise(42, 16 << 20));
         let (serve, held_back) = (Arc::clone(&data), Arc::new(Notify::new()));
@@ -93,7 +93,7 @@ async fn a_direct_reader_that_stops_and_goes_on_misses_nothing() {
         let (lone, _relay) = without_link(origin.address, "").await;
         let address = lone.branch.local_addrs().intercepts[0];
         let socket = TcpSocket::new_v4().unwrap();
-        // Little room, so that it is the gateway that cannot get rid of it.
+        // Little room: the gateway must not be able to get rid of it.
         socket.set_recv_buffer_size(4096).unwrap();
         let mut client = socket.connect(address).await.unwrap();
         let mut received = vec![0; 100];
@@ -106,7 +106,7 @@ async fn a_direct_reader_that_stops_and_goes_on_misses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_direct_stream_leaves_the_other_direction_open() {
+async fn half_closed_direct_stream_keeps_the_other_direction() {
     within(async {
         let origin = Origin::answer().await;
         let (lone, _relay) = without_link(origin.address, "").await;
@@ -163,7 +163,7 @@ async fn urgent_bytes_of_a_direct_connection_stay_in_line() {
     .await;
 }
 
-/// An origin that says what the first bytes of a connection were and then echoes.
+/// An origin returning a connection's first bytes and then echoing.
 async fn told_first(len: usize) -> Origin {
     Origin::start(move |mut stream| async move {
         let mut header = vec![0; len];
@@ -231,8 +231,7 @@ fn the_header_is_for_forward_and_for_version_2_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_sent_and_ended_arrives_although_its_system_forgets_it_while_the_server_is_connected_to()
- {
+async fn ended_stream_arrives_although_the_client_system_forgets_it() {
     within(async {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -245,7 +244,7 @@ async fn what_a_client_sent_and_ended_arrives_although_its_system_forgets_it_whi
         client.write_all(b"whole").await.unwrap();
         client.shutdown().await.unwrap();
         until(|| lone.branch.status().intercepts[0].connections == 1).await;
-        // So a system answers a probe that has forgotten a connection.
+        // A system answers so to a probe of a forgotten connection.
         reset(client);
         drop(listener.accept().await.unwrap());
         let (mut server, _) = listener.accept().await.unwrap();

@@ -1,4 +1,4 @@
-//! Gateways of a site that find each other by what they tell of where they are.
+//! Gateways of a site discovering each other by notes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 use crate::common::{LIMIT, nobody, until, within};
 use crate::neighbours::{LEN, Plan, fetch, file, files_for, folder, group, same, told, tunnel};
 
-/// Where a gateway is told of others.
+/// A gateway's address for notes.
 fn notes(gateway: &Gateway) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, gateway.local_addrs().discovery.unwrap()))
 }
@@ -32,7 +32,7 @@ async fn met(gateways: &[&Gateway]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gateways_that_know_one_seed_find_all_and_share_what_they_fetch() {
+async fn one_seed_leads_to_all_gateways_and_sharing() {
     within(async {
         let origin = files_for(3, 21, same).await;
         let dir = folder(&["hub", "first", "second", "third"]);
@@ -65,12 +65,12 @@ async fn gateways_that_know_one_seed_find_all_and_share_what_they_fetch() {
             assert!(fetch(&third, 0).await == data);
             let crossed = crossed(&second) + crossed(&third) - before;
             println!("file {number}: {crossed} bytes crossed for two neighbours of who fetched {LEN}");
-            // What a busy machine finds too late in stores is asked for over the line, and rightly so.
+            // Chunks found too late in stores by a busy machine are rightly asked for over the line.
             if crossed < LEN as u64 {
                 break;
             }
         }
-        // Whoever was found stays through a reload, and goes when it is gone.
+        // Discovered peers survive a reload, and go once they are gone.
         let text = first_plan.forward("hub", origin.address).text(dir.path());
         let path = dir.path().join("oncewire.toml");
         let done = first.reload(Config::parse(&text, &path).unwrap()).await.unwrap();
@@ -82,7 +82,7 @@ async fn gateways_that_know_one_seed_find_all_and_share_what_they_fetch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_is_given_another_name_and_links_of_its_members_go_on() {
+async fn renamed_group_keeps_its_links() {
     within(async {
         let dir = folder(&["first", "second", "third"]);
         let plan = at_town("first", &[]).peer("second", Some("town"), None);
@@ -98,7 +98,7 @@ async fn a_group_is_given_another_name_and_links_of_its_members_go_on() {
         assert_eq!(done.changes, [renamed("second"), renamed("found:third")]);
         assert!(done.at_next_start.is_empty(), "{done:?}");
         until(|| group(&first).name == "town").await;
-        // Whoever is looked for is looked at again each second, and nobody comes or goes for that.
+        // Candidates are checked each second, without peers coming or going.
         let heard = discovery(&first).heard;
         until(|| discovery(&first).heard > heard).await;
         assert_eq!(group(&first).neighbours, 2);
@@ -110,7 +110,7 @@ async fn a_group_is_given_another_name_and_links_of_its_members_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_listens_elsewhere_since_a_reload_is_found_there() {
+async fn gateway_is_found_at_its_reloaded_address() {
     within(async {
         let dir = folder(&["first", "second"]);
         let key = |name| Identity::load(&dir.path().join(format!("{name}.key"))).unwrap().public_key();
@@ -136,11 +136,11 @@ async fn who_listens_elsewhere_since_a_reload_is_found_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_is_not_answered_and_what_it_replays_finds_nobody() {
+async fn stranger_gets_no_answer_and_replays_find_nobody() {
     within(async {
         let dir = folder(&["first", "second"]);
         let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        // One whose notes the stranger hears, and one that never heard of it.
+        // One with notes overheard by the stranger, and one without knowledge of it.
         let heard = at_town("first", &[stranger.local_addr().unwrap()]).start(dir.path()).await;
         let other = at_town("second", &[]).start(dir.path()).await;
         let mut note = [0; 2048];
@@ -157,7 +157,8 @@ async fn a_stranger_is_not_answered_and_what_it_replays_finds_nobody() {
         let silent = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
         let from_other = answer.as_ref().is_ok_and(|(_, from)| *from == notes(&other));
         assert!(answer.as_ref().is_err_and(silent) || !from_other, "{answer:?}");
-        // A true note is asked whether its sender is there, in as many bytes, which only a member can answer.
+        // A true note is answered with a challenge to its sender, in as many bytes; only a member can answer
+        // that.
         stranger.send_to(note, notes(&other)).await.unwrap();
         let mut answer = [0; 2048];
         let len = loop {
@@ -180,7 +181,7 @@ async fn a_stranger_is_not_answered_and_what_it_replays_finds_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_holds_another_key_or_stands_elsewhere_is_not_found() {
+async fn foreign_keys_and_sites_are_not_found() {
     within(async {
         let (dir, foreign) = (folder(&["first", "second", "third"]), folder(&["second"]));
         assert_ne!(

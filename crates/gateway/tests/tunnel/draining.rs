@@ -1,4 +1,4 @@
-//! A gateway that takes no new flows while those that are open finish: what the other end makes of it.
+//! A draining gateway, seen from the other end.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,7 +22,8 @@ use crate::common::{
     until, within,
 };
 
-/// Begins to stop a gateway, which takes no new flows once this returns, and goes on for as long as it is polled.
+/// Begins to stop a gateway; it takes no new flows once this returns, and goes on for as long as it is
+/// polled.
 fn begin(stopping: &mut Pin<&mut impl Future<Output = ()>>) {
     assert!(stopping.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
 }
@@ -32,7 +33,7 @@ async fn echoes(stream: &mut TcpStream, byte: u8) {
     assert_eq!(stream.read_u8().await.unwrap(), byte);
 }
 
-/// A `forward` whose clients are connected directly where the peer is gone.
+/// A `forward` with direct connections while the peer is gone.
 fn or_direct(target: SocketAddr) -> String {
     format!("{}on_peer_loss = \"direct\"\n", forward(target))
 }
@@ -44,7 +45,7 @@ fn by_itself(gateway: &Gateway) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_hub_stops_new_connections_go_direct_and_open_ones_go_on() {
+async fn stopping_hub_keeps_open_flows_and_refuses_new_ones() {
     within(async {
         let origin = Origin::echo().await;
         let pair = Pair::start(&or_direct(origin.address)).await;
@@ -75,7 +76,7 @@ async fn while_a_hub_stops_new_connections_go_direct_and_open_ones_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_branch_stops_what_comes_in_at_the_hub_goes_direct() {
+async fn stopping_branch_sends_new_hub_connections_direct() {
     within(async {
         let origin = Origin::echo().await;
         let at_hub = or_direct(origin.address).replace("\"hub\"", "\"branch\"");
@@ -100,7 +101,7 @@ async fn while_a_branch_stops_what_comes_in_at_the_hub_goes_direct() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_hub_stops_clients_that_need_the_link_are_refused_until_it_is_back() {
+async fn stopping_hub_refuses_link_only_clients_until_restart() {
     within(async {
         let origin = Origin::echo().await;
         let dir = tempfile::tempdir().unwrap();
@@ -134,7 +135,7 @@ async fn while_a_hub_stops_clients_that_need_the_link_are_refused_until_it_is_ba
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_that_began_anew_takes_flows_again() {
+async fn restarted_link_takes_flows_again() {
     within(async {
         let origin = Origin::echo().await;
         let dir = tempfile::tempdir().unwrap();
@@ -157,7 +158,7 @@ async fn a_link_that_began_anew_takes_flows_again() {
     .await;
 }
 
-/// A relay that holds back what the accepting side says while it is told to.
+/// A relay able to hold back the accepting side's bytes.
 struct Holding {
     address: SocketAddr,
     flows: watch::Sender<bool>,
@@ -198,7 +199,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut flowing: wat
     }
 }
 
-/// A pair whose hub stops, with one flow open, and whose branch does not know yet.
+/// A pair with a stopping hub, one open flow, and a branch not knowing yet.
 async fn before_the_news<T>(intercepts: &str, meanwhile: impl AsyncFnOnce(&Gateway, &Holding) -> T) -> T {
     let mut relay = None;
     let pair = Pair::with(intercepts, "", async |hub| {
@@ -222,7 +223,7 @@ async fn before_the_news<T>(intercepts: &str, meanwhile: impl AsyncFnOnce(&Gatew
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_under_way_when_the_news_comes_goes_direct_with_all_that_it_has_sent() {
+async fn unanswered_connection_goes_direct_with_all_its_bytes() {
     within(async {
         let origin = Origin::echo().await;
         before_the_news(&or_direct(origin.address), async |branch, relay| {
@@ -248,7 +249,7 @@ async fn a_connection_under_way_when_the_news_comes_goes_direct_with_all_that_it
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proxys_client_whose_connect_is_turned_back_is_connected_directly() {
+async fn rerouted_proxy_connect_goes_direct() {
     within(async {
         let origin = Origin::echo().await;
         let intercepts = forward(origin.address) + &proxy("http", "on_peer_loss = \"direct\"");

@@ -20,7 +20,7 @@ pub(crate) async fn head<S: tokio::io::AsyncRead + Unpin>(stream: &mut BufReader
     }
 }
 
-/// An origin that answers each request with its head, and counts connections.
+/// An origin answering each request with its head, and counting connections.
 async fn mirror(connections: Arc<AtomicUsize>) -> Origin {
     Origin::start(move |stream| {
         connections.fetch_add(1, Relaxed);
@@ -47,8 +47,8 @@ enum End {
     Reset,
 }
 
-/// An origin that answers the first request of each connection and ends it at the second; what is not to `/first` is
-/// counted, and answered on no connection unless `answers_next`.
+/// An origin answering the first request of each connection and ending it at the second; requests not to
+/// `/first` are counted, and answered on no connection unless `answers_next`.
 async fn answers_once(end: End, answers_next: bool, counted: Arc<AtomicUsize>) -> Origin {
     Origin::start(move |stream| {
         let counted = Arc::clone(&counted);
@@ -112,7 +112,7 @@ async fn requests_of_one_client_share_one_origin_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_asks_for_no_change_is_sent_once_more_if_its_origin_ends_a_kept_connection() {
+async fn safe_request_is_retried_after_a_kept_connection_ends() {
     within(async {
         let pair = Pair::start(&proxy("http", "")).await;
         let body = "Content-Length: 1\r\n\r\nx";
@@ -120,7 +120,7 @@ async fn what_asks_for_no_change_is_sent_once_more_if_its_origin_ends_a_kept_con
             ("GET", "\r\n", true, ("200", 2)),
             ("HEAD", "\r\n", true, ("200", 2)),
             ("OPTIONS", "\r\n", true, ("200", 2)),
-            // An origin that does not answer it at all gets it no third time.
+            // An origin not answering it at all gets it no third time.
             ("GET", "\r\n", false, ("502", 2)),
             ("GET", body, true, ("502", 1)),
             ("POST", body, true, ("502", 1)),
@@ -146,7 +146,7 @@ async fn what_asks_for_no_change_is_sent_once_more_if_its_origin_ends_a_kept_con
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn content_in_chunks_reaches_the_origin_whatever_the_method() {
+async fn chunked_content_reaches_the_origin_with_any_method() {
     within(async {
         let origin = Origin::start(|stream| async move {
             let mut stream = BufReader::new(stream);
@@ -256,7 +256,7 @@ async fn requests_pass_as_many_proxies_as_they_may() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_has_a_status() {
+async fn failures_have_a_status() {
     within(async {
         let pair = Pair::with(&proxy("http", ""), "deny = [\"127.9.0.0/16\"]", async |hub| hub).await;
         let kept = nobody();
@@ -351,7 +351,7 @@ async fn upload_behind_a_head_is_not_counted_as_one() {
             origin.address
         );
         client.get_mut().write_all(request.as_bytes()).await.unwrap();
-        // The origin answers behind the head; the rest of the upload goes on after that.
+        // The origin answers behind the head; the rest of the upload follows later.
         let lines = head(&mut client).await;
         assert_eq!(lines[0], "HTTP/1.1 200 OK");
         let (mut from, mut to) = client.into_inner().into_split();
@@ -374,7 +374,7 @@ async fn heads_without_end_give_way_to_the_next() {
         let origin = mirror(Arc::default()).await;
         let pair = Pair::start(&proxy("http", "")).await;
         let request = format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\n", origin.address);
-        // More than the share of the pair's memory that heads have.
+        // More than the heads' share of the pair's memory.
         let room = pair.branch.status().gateway.memory_limit.max(32 << 20) / 16;
         let heads = usize::try_from(room).unwrap() / (200 << 10) + 8;
         let mut clients = Vec::new();
@@ -395,7 +395,7 @@ async fn heads_without_end_give_way_to_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_is_cut_never_looks_whole() {
+async fn cut_answer_never_looks_whole() {
     within(async {
         let origin = Origin::start(|mut stream| async move {
             let mut request = [0; 512];
@@ -427,7 +427,7 @@ async fn an_answer_that_is_cut_never_looks_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_ends_in_order_does_so_for_the_client() {
+async fn orderly_answer_ends_in_order_for_the_client() {
     within(async {
         let origin = Origin::start(|mut stream| async move {
             let mut request = [0; 512];
@@ -466,7 +466,7 @@ async fn an_answer_with_two_lengths_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_in_a_transfer_coding_that_would_be_lost_on_the_way_is_refused() {
+async fn unsupported_transfer_coding_is_refused() {
     within(async {
         let origin = Origin::start(|stream| async move {
             let mut stream = BufReader::new(stream);
@@ -535,7 +535,7 @@ async fn heads_of_many_fields_pass_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_origin_that_switches_protocols_unasked_is_a_bad_gateway() {
+async fn unrequested_switch_is_a_bad_gateway() {
     within(async {
         let origin = Origin::start(|stream| async move {
             let mut stream = BufReader::new(stream);
@@ -557,15 +557,14 @@ async fn an_origin_that_switches_protocols_unasked_is_a_bad_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_resets_while_its_answer_is_awaited_ends_the_request_and_one_that_ended_its_stream_does_not()
- {
+async fn client_reset_ends_a_request_and_half_close_does_not() {
     within(async {
         let (answer, answering) = tokio::sync::watch::channel(false);
         let origin = Origin::start(move |mut stream| {
             let mut answering = answering.clone();
             async move {
                 let _ = stream.read(&mut [0; 512]).await;
-                // An error means that the test is over.
+                // An error means the end of the test.
                 let _ = answering.wait_for(|answering| *answering).await;
                 let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nlate").await;
             }

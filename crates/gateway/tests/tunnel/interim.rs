@@ -1,4 +1,4 @@
-//! Interim answers through the HTTP proxy, and clients that ask whether to send what they have.
+//! Interim answers through the HTTP proxy, and clients expecting 100.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::watch;
@@ -8,7 +8,7 @@ use crate::http::head;
 
 const BODY: &[u8] = b"all that was asked for\r\n\r\nand more";
 
-/// A request that asks first.
+/// A request with `Expect: 100-continue`.
 fn asking(origin: &Origin, version: &str) -> String {
     let address = origin.address;
     format!(
@@ -17,7 +17,7 @@ fn asking(origin: &Origin, version: &str) -> String {
     )
 }
 
-/// An origin that says `first`, then, once told to, `second`, and answers with what it gets then.
+/// An origin sending `first`, then, on a signal, `second`, and answering with its later input.
 async fn says(first: &'static str, second: &'static str) -> (Origin, watch::Sender<bool>) {
     let (tell, told) = watch::channel(false);
     let origin = Origin::start(move |stream| {
@@ -40,14 +40,14 @@ async fn says(first: &'static str, second: &'static str) -> (Origin, watch::Send
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_asks_is_told_what_the_origin_says_when_it_says_it() {
+async fn expecting_client_gets_interim_answers_in_time() {
     within(async {
         let hints = "HTTP/1.1 103 Early Hints\r\nConnection: x-hop\r\nX-Hop: 1\r\nLink: </a.css>; rel=preload\r\n\r\n";
         let (origin, tell) = says(hints, "HTTP/1.1 100 Continue\r\n\r\n").await;
         let pair = Pair::start(&proxy("http", "")).await;
         let mut client = BufReader::new(pair.connect().await);
         client.get_mut().write_all(asking(&origin, "HTTP/1.1").as_bytes()).await.unwrap();
-        // Were it told to go on as soon as there is a connection, that would come first.
+        // A 100 sent on connecting would come first.
         let lines = head(&mut client).await;
         assert_eq!(lines, ["HTTP/1.1 103 Early Hints", "link: </a.css>; rel=preload", "via: 1.1 oncewire"]);
         tell.send_replace(true);
@@ -63,7 +63,7 @@ async fn a_client_that_asks_is_told_what_the_origin_says_when_it_says_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_origin_says_at_once_comes_as_it_was_said_and_in_its_order() {
+async fn joined_interim_answers_arrive_unchanged_in_order() {
     within(async {
         let hints = |turn: usize| format!("HTTP/1.1 103 Early Hints\r\nLink: </{turn}>\r\n\r\n");
         let go_on = "HTTP/1.1 100 Continue\r\nX-Note: go on\r\n\r\n";
@@ -97,7 +97,7 @@ async fn what_an_origin_says_at_once_comes_as_it_was_said_and_in_its_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_comes_with_the_word_to_go_on_follows_it() {
+async fn answer_joined_to_a_continue_follows_it() {
     within(async {
         let (origin, tell) =
             says("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "").await;
@@ -116,7 +116,7 @@ async fn an_answer_that_comes_with_the_word_to_go_on_follows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_sent_unasked_behind_another_request_disturbs_no_answer() {
+async fn pipelined_unexpected_body_disturbs_no_answer() {
     within(async {
         let large = noise(5, 8 << 20);
         let answer = large.clone();
@@ -151,7 +151,7 @@ async fn what_is_sent_unasked_behind_another_request_disturbs_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_sends_without_a_word_from_the_origin_reaches_it() {
+async fn body_without_a_continue_reaches_the_origin() {
     within(async {
         let (origin, tell) = says("", "").await;
         tell.send_replace(true);
@@ -177,7 +177,7 @@ async fn what_a_client_sends_without_a_word_from_the_origin_reaches_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_without_the_body_ends_both_connections_and_no_client_is_told_to_go_on() {
+async fn answer_without_the_body_ends_both_connections() {
     within(async {
         let (ended, mut has_ended) = watch::channel(false);
         let origin = Origin::start(move |stream| {
@@ -208,7 +208,7 @@ async fn an_answer_without_the_body_ends_both_connections_and_no_client_is_told_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_of_an_older_http_get_no_interim_answers_and_ask_nothing() {
+async fn older_http_clients_get_no_interim_answers() {
     within(async {
         let origin = Origin::start(|stream| async move {
             let mut stream = BufReader::new(stream);

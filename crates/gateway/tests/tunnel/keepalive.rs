@@ -1,4 +1,4 @@
-//! Keep-alive that applications' hosts use, at the far end.
+//! Keep-alive of applications' hosts, mirrored at the far end.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn probed(stream: &TcpStream) {
     }
 }
 
-/// An origin that tells when it is probed, and another that probes.
+/// An origin reporting probes, and another sending them.
 async fn origins() -> [Origin; 2] {
     let told = Origin::start(|mut stream| async move {
         stream.write_all(b"hello").await.unwrap();

@@ -1,4 +1,4 @@
-//! What one side said before it reset its connection, while the other was still talking.
+//! Bytes ahead of a reset, against traffic in the other direction.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -6,13 +6,13 @@ use tokio::sync::mpsc;
 
 use crate::common::{Origin, Pair, forward, noise, reset, within};
 
-/// What comes before the reset.
+/// The bytes ahead of the reset.
 const LAST: usize = 10_000;
 
-/// So often, since it hangs on which of two ends the gateway looks at first.
+/// Repetitions: the gateway's first look at either end is random.
 const TIMES: usize = 40;
 
-/// Sends noise without end, and reads what comes until the other side ends, in whatever way.
+/// Sends noise without end, and reads until any end of the other side.
 async fn talk_and_listen(stream: TcpStream) -> Vec<u8> {
     let (mut read, mut write) = stream.into_split();
     let talking = tokio::spawn(async move {
@@ -27,7 +27,7 @@ async fn talk_and_listen(stream: TcpStream) -> Vec<u8> {
     got
 }
 
-/// Reads enough to know that the other side is in full flow.
+/// Reads enough to know the other side to be in full flow.
 async fn listen(stream: &mut TcpStream) {
     stream.read_exact(&mut vec![0; 1 << 20]).await.unwrap();
 }
@@ -38,7 +38,7 @@ async fn an_early_answer_arrives_while_its_client_still_sends() {
         let origin = Origin::start(|mut stream| async move {
             listen(&mut stream).await;
             stream.write_all(&noise(25, LAST)).await.unwrap();
-            // Closed with something unread, which is a reset.
+            // Closed with unread bytes: a reset.
         })
         .await;
         let pair = Pair::start(&forward(origin.address)).await;
@@ -73,7 +73,7 @@ async fn a_last_command_arrives_while_the_server_still_sends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writing_to_a_server_that_has_closed_fails() {
+async fn writing_to_a_closed_server_fails() {
     within(async {
         let origin = Origin::start(|mut stream| async move {
             stream.read_u8().await.unwrap();

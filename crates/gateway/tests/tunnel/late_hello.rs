@@ -1,4 +1,4 @@
-//! What an earlier instance of a peer said, and what arrives only after the next one has come.
+//! Late hellos of a peer's earlier instance.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::common::{LIMIT, Origin, branch_config, exchange, forward, hub_config, start, until, within};
 
-/// Passes connections on, and can keep the hellos of those who connect for itself until told.
+/// Passes connections on, and can hold dialling hellos until a signal.
 struct Relay {
     address: SocketAddr,
     keeps: watch::Sender<bool>,
@@ -38,7 +38,7 @@ impl Relay {
     }
 }
 
-/// A handshake is two turns of the side that dials; its hello comes third.
+/// A handshake is two turns of the dialling side; its hello comes third.
 const HELLO: usize = 3;
 
 async fn pass(
@@ -56,7 +56,7 @@ async fn pass(
             let Ok(len @ 1..) = near_in.read(&mut block).await else { return };
             if late && turn == HELLO {
                 kept.send_modify(|count| *count += 1);
-                // An error means that the test is over.
+                // An error means the end of the test.
                 let _ = keeping.wait_for(|keeps| !keeps).await;
             }
             if far_out.write_all(&block[..len]).await.is_err() {
@@ -86,7 +86,7 @@ fn restarts(gateway: &Gateway) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hello_that_comes_after_the_next_instance_of_its_peer_is_not_taken() {
+async fn hello_of_an_earlier_instance_is_refused() {
     within(async {
         let origin = Origin::echo().await;
         let dir = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ async fn a_hello_that_comes_after_the_next_instance_of_its_peer_is_not_taken() {
             lanes.busy + lanes.spare >= 2
         };
         until(spare).await;
-        // Connections want more lanes, whose hellos are kept.
+        // Connections want more lanes, with their hellos held.
         relay.keeps.send_replace(true);
         let address = branch.local_addrs().intercepts[0];
         let mut open = Vec::new();

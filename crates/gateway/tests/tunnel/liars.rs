@@ -1,4 +1,6 @@
-//! A neighbour that holds the group's key and lies: a member made by hand around the library's own link.
+//! A lying neighbour with the group's key.
+//!
+//! A member made by hand around the library's own link.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,38 +31,38 @@ use tokio_rustls::client::TlsStream;
 use crate::common::{LIMIT, noise, until, within};
 use crate::neighbours::{LEN, Plan, fetch, file, files_for, folder, group, same, told, tunnel};
 
-/// What it answers when it is asked for a chunk.
+/// Its answer to a request for a chunk.
 #[derive(Clone, Copy, Debug)]
 enum Lie {
     /// Other bytes, as many as were asked for.
     Other,
     /// A byte less than was asked for, or more.
     Lengths,
-    /// What answers another question.
+    /// An answer to another question.
     Beside,
     /// Nothing, to this and to all else.
     Silence,
-    /// Nothing, but tells without end of chunks that nobody has.
+    /// Nothing, but endless announcements of missing chunks.
     Babble,
-    /// Nothing, but asks without end, for what is there and what is not, and gives what nobody wants.
+    /// Nothing, but endless requests, for present and missing chunks, and unwanted gifts.
     Flood,
 }
 
 /// A member of the group, as its key and its hello say.
 struct Liar {
     lie: Lie,
-    /// Chunks that it was asked for.
+    /// Chunks requested from it.
     asked: Arc<AtomicU64>,
     link: Link,
     started: Instant,
     identity: Identity,
     proofs: ProofKey,
     theirs: PublicKey,
-    /// What is never said.
+    /// The secret names of chunks, never sent.
     group_names: NameKey,
     victim: SocketAddr,
     lanes: BTreeMap<LaneId, Lane>,
-    /// What lanes bring; nothing is the end of one.
+    /// Input of lanes; none is the end of one.
     arriving: (mpsc::Sender<Arriving>, mpsc::Receiver<Arriving>),
     readers: JoinSet<()>,
 }
@@ -69,7 +71,7 @@ type Arriving = (LaneId, BytesMut);
 
 struct Lane {
     write: WriteHalf<TlsStream<TcpStream>>,
-    /// The beginning of a frame whose end has not come.
+    /// An incomplete frame.
     input: BytesMut,
 }
 
@@ -132,7 +134,7 @@ impl Liar {
             match self.lie {
                 Lie::Babble => self.babble(next),
                 Lie::Flood => self.flood(next),
-                // What is not repeated is void.
+                // A statement not repeated is void.
                 Lie::Other | Lie::Lengths | Lie::Beside => {
                     _ = self.link.tell_group(GroupFrame::Pending { bytes: u64::MAX });
                 }
@@ -150,7 +152,7 @@ impl Liar {
         }
     }
 
-    /// Tells of what fills a frame eight times, other chunks each time.
+    /// Announces eight full frames of chunks, others each time.
     fn babble(&mut self, seed: u64) {
         let words = noise(seed, 8 * 8 * MAX_TAGS);
         for frame in words.chunks(8 * MAX_TAGS) {
@@ -160,7 +162,7 @@ impl Liar {
         }
     }
 
-    /// Asks four full questions and for a thousand chunks, and gives one now and then: what is given fills the queue.
+    /// Asks four full questions and for a thousand chunks, and gives one now and then: gifts fill the queue.
     fn flood(&mut self, request: u64) {
         let words = noise(request, 8 * MAX_PEEK);
         let tags = words.as_chunks::<8>().0.iter().map(|tag| u64::from_le_bytes(*tag));
@@ -197,7 +199,7 @@ impl Liar {
         for (id, lane) in &mut self.lanes {
             let mut out = Vec::new();
             self.link.poll_transmit(*id, now, &mut out);
-            // A lane that broke is reported by its reader.
+            // A broken lane is reported by its reader.
             let _ = lane.write.write_all(&out).await;
             let _ = lane.write.flush().await;
         }
@@ -224,7 +226,7 @@ impl Liar {
         ours.group_proof = Some(self.proofs.prove(Claim { binding: &binding, prover, verifier, instance }));
         ours.encode(&mut own);
         stream.write_all(&own).await.unwrap();
-        // It is a member, so there is no need to check what the other end proves.
+        // It is a member and needs no check of the other end's proof.
         self.link.handle_group_proof();
         self.link.handle_lane_up(ours.instance, &hello, lane, role, true, self.now()).unwrap();
         let (read, write) = tokio::io::split(stream);
@@ -237,7 +239,7 @@ impl Liar {
         let answer = match frame {
             _ if matches!(self.lie, Lie::Silence | Lie::Babble | Lie::Flood) => return,
             GroupFrame::Get { request, len, .. } => self.lie.about(request, len as usize),
-            // Here it does well, as one that is not to be found out by its silence.
+            // Here it behaves, so as not to be found out by silence.
             GroupFrame::Peek { request, chunks } => {
                 GroupFrame::Have { request, held: vec![true; chunks.len()] }
             }
@@ -292,8 +294,8 @@ fn tls(identity: &Identity, theirs: PublicKey) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// A neighbour of the first gateway that the second does not know. The first gives each chunk to one neighbour, so that the
-/// second lacks those that this one has, and asks.
+/// A neighbour of the first gateway unknown to the second. The first gives each chunk to one neighbour, so
+/// the second lacks this one's chunks, and asks.
 async fn third(dir: &Path, first: &Gateway) -> Gateway {
     let others = group(first).neighbours;
     let third = Plan::new("third").at("town").peer("first", Some("town"), tunnel(first)).start(dir).await;
@@ -301,8 +303,8 @@ async fn third(dir: &Path, first: &Gateway) -> Gateway {
     third
 }
 
-/// Has a gateway fetch what one of its two neighbours fetched before, while the other one lies, until it has been lied to,
-/// and has then fetched a file by way of the honest one without asking the liar for anything.
+/// Has a gateway fetch its honest neighbour's earlier files beside a lying one, until it has been lied to,
+/// and has then fetched a file without asking the liar for anything.
 async fn is_found_out_and_left_alone(lie: Lie, seed: u64) {
     let origin = files_for(2, seed, same).await;
     let dir = folder(&["hub", "first", "second", "third", "liar"]);
@@ -341,7 +343,7 @@ async fn is_found_out_and_left_alone(lie: Lie, seed: u64) {
             break;
         }
     }
-    // It also says that it waits for all bytes that there can be.
+    // It also claims the maximum of pending bytes.
     let pending = if matches!(lie, Lie::Silence) { 0 } else { u64::MAX };
     until(|| group(&second).neighbours_pending_bytes == pending).await;
     let status = second.status();
@@ -351,27 +353,27 @@ async fn is_found_out_and_left_alone(lie: Lie, seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_neighbour_that_gives_other_content_is_left_alone_and_the_other_asked() {
+async fn neighbour_giving_wrong_content_is_avoided() {
     within(is_found_out_and_left_alone(Lie::Other, 21)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_neighbour_that_gives_other_lengths_is_left_alone_and_the_other_asked() {
+async fn neighbour_giving_wrong_lengths_is_avoided() {
     within(is_found_out_and_left_alone(Lie::Lengths, 22)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_neighbour_that_answers_beside_the_question_is_left_alone_and_the_other_asked() {
+async fn neighbour_answering_other_questions_is_avoided() {
     within(is_found_out_and_left_alone(Lie::Beside, 23)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_neighbour_that_says_nothing_is_left_alone_and_the_other_asked() {
+async fn silent_neighbour_is_avoided() {
     within(is_found_out_and_left_alone(Lie::Silence, 24)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_babbles_is_heard_in_part_and_takes_no_savings_from_others() {
+async fn babbling_member_is_limited_and_costs_no_savings() {
     within(async {
         let origin = files_for(2, 25, same).await;
         let dir = folder(&["hub", "branch", "liar"]);
@@ -402,7 +404,7 @@ async fn a_member_that_babbles_is_heard_in_part_and_takes_no_savings_from_others
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_asks_without_end_is_told_no_and_others_get_what_they_ask_for() {
+async fn flooding_member_is_refused_and_others_are_served() {
     within(async {
         let origin = files_for(2, 26, same).await;
         let dir = folder(&["hub", "first", "second", "third", "liar"]);
@@ -430,7 +432,7 @@ async fn a_member_that_asks_without_end_is_told_no_and_others_get_what_they_ask_
             if found > 0 && (refused > 0 || tasks.is_empty()) {
                 break;
             }
-            // A machine that has other things to do, too, may answer so late meanwhile that it is not asked.
+            // A busy machine may meanwhile answer too late to be asked.
             if refused > 0 {
                 tasks.shutdown().await;
             }

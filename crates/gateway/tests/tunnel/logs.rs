@@ -1,4 +1,4 @@
-//! Gateways that stop and start again: what their logs are worth then.
+//! Warmth of logs after gateways' restarts.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::common::{
     LIMIT, Origin, UNCHANGING, branch_config, exchange, forward, hub_config, noise, start, within,
 };
 
-/// A pair with state folders, whose gateways come and go.
+/// A pair with state directories, and restarts of its gateways.
 struct Lives {
     dir: TempDir,
     hub: Option<Gateway>,
@@ -46,7 +46,7 @@ impl Lives {
         let mut hub_config = kept(hub_config(branch_key, ""), "hub-state");
         let hub = start(dir.path(), &hub_config).await.unwrap();
         let address: SocketAddr = hub.local_addrs().tunnel[0];
-        // The next hub has to be where the branch looks for it.
+        // The next hub must have the address known to the branch.
         hub_config = hub_config.replace("127.0.0.1:0", &address.to_string());
         let branch_config = kept(branch_config(hub_key, address, &forward(origin.address)), "branch-state");
         let mut lives =
@@ -55,7 +55,7 @@ impl Lives {
         lives
     }
 
-    /// Starts whichever is not there.
+    /// Starts missing gateways.
     async fn start(&mut self) {
         while self.hub.is_none() {
             match start(self.dir.path(), &self.hub_config).await {
@@ -81,8 +81,8 @@ impl Lives {
         branch.status().peers[0].wire - before
     }
 
-    /// Sends bytes through both and back, and returns the share that was copied from the log, on the way out and
-    /// on the way back.
+    /// Sends bytes through both and back, and returns the share copied from the log, on the way out and on
+    /// the way back.
     async fn cross(&self, data: &[u8]) -> [f64; 2] {
         let branch = self.branch.as_ref().unwrap();
         let peer = || -> PeerReport { branch.status().peers.remove(0) };
@@ -118,13 +118,13 @@ impl Lives {
     }
 }
 
-/// The share of a repeat that a warm log must save.
+/// The share of a repeat to be saved by a warm log.
 const WARM: f64 = 0.98;
 
-/// What happens to a file.
+/// Damage to a file.
 type Damage = fn(&Path);
 
-/// What may happen to a log's files.
+/// Possible damages to a log's files.
 const DAMAGES: [(&str, Damage); 6] = [
     ("flipped", |file| {
         let mut bytes = fs::read(file).unwrap();
@@ -145,7 +145,7 @@ const DAMAGES: [(&str, Damage); 6] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whichever_gateway_dies_comes_back_warm() {
+async fn killed_gateway_comes_back_warm() {
     within(async {
         let mut lives = Lives::begin().await;
         let data = noise(21, 1 << 20);
@@ -167,7 +167,7 @@ async fn whichever_gateway_dies_comes_back_warm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gateways_that_were_stopped_in_order_come_back_warm() {
+async fn stopped_gateways_come_back_warm() {
     within(async {
         let mut lives = Lives::begin().await;
         let data = noise(22, 1 << 20);
@@ -191,8 +191,8 @@ async fn damaged_files_cost_savings_and_never_a_byte() {
             lives.damage(turn, damage).await;
             lives.cross(&data).await;
             let [out, back] = lives.cross(&data).await;
-            // A cut leaves a log with a hole, of which both ends still use the rest; how much of a repeat that
-            // finds depends on where blocks begin.
+            // A cut leaves a log with a hole, and both ends still use the rest; the hits on a repeat depend
+            // on the cuts of blocks.
             let warm = if name == "cut" { 0.1 } else { WARM };
             assert!(out > warm && back > warm, "{name}: not warm again: {out} {back}");
         }
@@ -201,7 +201,7 @@ async fn damaged_files_cost_savings_and_never_a_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_lost_its_state_starts_cold_and_is_warm_the_next_time() {
+async fn lost_state_costs_one_cold_start() {
     within(async {
         let mut lives = Lives::begin().await;
         let data = noise(24, 1 << 20);
@@ -233,7 +233,7 @@ async fn two_gateways_cannot_share_a_state_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_state_that_cannot_be_used_is_told_for_as_long_as_nothing_is_kept() {
+async fn unusable_state_is_reported_while_nothing_is_persisted() {
     within(async {
         let mut lives = Lives::begin().await;
         assert_eq!(lives.hub.as_ref().unwrap().status().gateway.logs_not_kept, None);
@@ -271,7 +271,7 @@ async fn encrypted_logs_are_warm_and_show_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn encryption_that_is_switched_on_off_or_to_another_key_costs_one_cold_start() {
+async fn changed_encryption_costs_one_cold_start() {
     within(async {
         let mut lives = Lives::begin().await;
         let data = noise(26, 1 << 20);
@@ -295,7 +295,7 @@ async fn encryption_that_is_switched_on_off_or_to_another_key_costs_one_cold_sta
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_or_missing_log_makes_no_transfer_longer_than_a_cold_one() {
+async fn damaged_or_missing_log_costs_at_most_a_cold_start() {
     within(async {
         let mut lives = Lives::begin().await;
         let data = noise(27, 1 << 20);
@@ -304,7 +304,7 @@ async fn a_damaged_or_missing_log_makes_no_transfer_longer_than_a_cold_one() {
         for (turn, (name, damage)) in DAMAGES.into_iter().enumerate() {
             lives.damage(turn, damage).await;
             let wire = lives.wire(&data).await;
-            // Acknowledgements and lanes that are dialled meanwhile differ from run to run.
+            // Acknowledgements and concurrent dials differ from run to run.
             assert!(wire < cold + 16_000, "{name}: {wire} bytes crossed, {cold} from cold");
             shares.push((name, wire as f64 / cold as f64));
             lives.wire(&data).await;
@@ -321,7 +321,7 @@ fn hex(key: PublicKey) -> String {
     hex[hex.len() - 64..].to_owned()
 }
 
-/// Has a gateway clear its logs, of one peer with a query that names it; the whole answer.
+/// Has a gateway clear its logs, of one peer with a query naming it; the whole answer.
 async fn clear(gateway: &Gateway, query: &str) -> String {
     let mut admin = TcpStream::connect(gateway.local_addrs().admin.unwrap()).await.unwrap();
     let request =
@@ -333,7 +333,7 @@ async fn clear(gateway: &Gateway, query: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_gateway_clears_the_logs_of_peers_that_are_no_longer_there() {
+async fn running_gateway_clears_logs_of_removed_peers() {
     within(async {
         let dir = tempfile::tempdir().unwrap();
         let key = |name: &str| Identity::create(&dir.path().join(name)).unwrap().public_key();
@@ -360,7 +360,7 @@ async fn a_running_gateway_clears_the_logs_of_peers_that_are_no_longer_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_refuses_one_peers_files_keeps_no_others_from_being_cleared() {
+async fn failed_clearing_of_one_peer_spares_the_others() {
     within(async {
         let dir = tempfile::tempdir().unwrap();
         let key = |name: &str| Identity::create(&dir.path().join(name)).unwrap().public_key();
@@ -377,7 +377,8 @@ async fn a_disk_that_refuses_one_peers_files_keeps_no_others_from_being_cleared(
         for folder in &folders {
             fs::write(folder.join("hints"), "known").unwrap();
         }
-        // What is written anew is called so first. The first peer's logs and the second's hints cannot be.
+        // A rewritten file first has this name. The first peer's logs and the second's hints cannot be
+        // rewritten.
         for file in ["out.idx", "in.idx"]
             .map(|index| folders[0].join(index))
             .iter()
@@ -402,7 +403,7 @@ async fn a_disk_that_refuses_one_peers_files_keeps_no_others_from_being_cleared(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_that_names_no_chunks_leaves_what_was_known_of_its_peers_store() {
+async fn link_without_names_keeps_the_saved_hints() {
     within(async {
         let dir = tempfile::tempdir().unwrap();
         let key = |name: &str| Identity::create(&dir.path().join(name)).unwrap().public_key();

@@ -1,4 +1,4 @@
-//! Gateways of a trust group: neighbours at a site, and hubs that send to the same one.
+//! Gateways of a trust group: neighbours at a site, and hubs for one.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -16,17 +16,17 @@ use tokio::net::TcpStream;
 
 use crate::common::{LIMIT, Origin, noise, start, until, within};
 
-/// A gateway to be started; all have a chunk store, and logs that are too small to remember what tests send.
+/// A gateway to be started; all have a chunk store, and logs too small for the tests' data.
 #[derive(Clone)]
 pub(crate) struct Plan {
     name: &'static str,
     site: Option<&'static str>,
-    /// Peers with the site where they stand, and where they are dialled.
+    /// Peers with their site, and their dialled address.
     peers: Vec<(&'static str, Option<&'static str>, Option<SocketAddr>)>,
     intercepts: String,
-    /// Whether it says that its peers are of the group.
+    /// Whether it configures its peers in the group.
     grouped: bool,
-    /// The seeds that it tells where it is, if it looks for others.
+    /// The seeds of its discovery, if any.
     seeds: Option<Vec<SocketAddr>>,
     /// More lines of `[link]`.
     link: &'static str,
@@ -148,7 +148,7 @@ pub(crate) async fn fetch(gateway: &Gateway, intercept: usize) -> Vec<u8> {
     got
 }
 
-/// Waits until a gateway has stored what came and others have heard of all that was new.
+/// Waits until a gateway has stored its input and others have heard of all new chunks.
 pub(crate) async fn told(from: &Gateway, others: &[&Gateway]) {
     until(|| {
         let (store, said) = (from.status().store.unwrap(), group(from));
@@ -184,9 +184,9 @@ pub(crate) fn file(seed: u64, number: u64) -> Vec<u8> {
     noise(seed << 32 | number, LEN)
 }
 
-/// Has file after file fetched at the first interception, told of, and fetched at the second, until of one less than
-/// `most` crosses from the peer: what a busy machine finds too late in stores is asked for over the line, and rightly
-/// so.
+/// Has file after file fetched at the first interception, announced, and fetched at the second, until less
+/// than `most` of one crosses from the peer: chunks found too late in stores by a busy machine are rightly
+/// asked for over the line.
 async fn until_named(first: Door<'_>, second: Door<'_>, from: &str, hear: &[&Gateway], sent: Sent) {
     for number in 0.. {
         let data = file(sent.seed, number);
@@ -202,10 +202,10 @@ async fn until_named(first: Door<'_>, second: Door<'_>, from: &str, hear: &[&Gat
     }
 }
 
-/// A gateway, and which of its interceptions.
+/// A gateway, and one of its interceptions.
 type Door<'g> = (&'g Gateway, usize);
 
-/// What is fetched, and how much of it may cross again.
+/// The fetched files, and the permitted part to cross again.
 #[derive(Clone, Copy)]
 struct Sent {
     seed: u64,
@@ -215,7 +215,7 @@ struct Sent {
 
 pub(crate) const LEN: usize = 1_000_000;
 
-/// A hub, and two branches at one site that fetch the same by way of it.
+/// A hub, and two branches at one site fetching the same by way of it.
 struct Town {
     hub: Gateway,
     first: Gateway,
@@ -257,12 +257,12 @@ pub(crate) fn same(data: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_branch_fetched_is_a_hit_at_its_neighbour() {
+async fn fetched_file_is_a_hit_at_the_neighbour() {
     within(async {
         let town = Town::start(1, same).await;
         town.until_named(Sent { seed: 1, change: same, most: LEN as u64 / 10 }).await;
         let (first, second) = (group(&town.first), group(&town.second));
-        // Most of it was there already, and what came too late for that was asked for.
+        // Most of it was there already, and late chunks were asked for.
         assert!(first.given > 0 && second.taken > 0, "{first:?} {second:?}");
         assert_eq!((second.wrong, first.wrong), (0, 0));
     })
@@ -277,7 +277,7 @@ fn edited(data: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_edited_since_a_neighbour_fetched_it_crosses_the_line_in_part() {
+async fn edited_file_crosses_the_line_in_part() {
     within(async {
         let town = Town::start(5, edited).await;
         town.until_named(Sent { seed: 5, change: edited, most: LEN as u64 / 4 }).await;
@@ -287,12 +287,12 @@ async fn what_was_edited_since_a_neighbour_fetched_it_crosses_the_line_in_part()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_neighbour_that_is_gone_changes_no_byte() {
+async fn vanished_neighbour_changes_no_byte() {
     within(async {
         let town = Town::start(2, same).await;
         assert!(fetch(&town.first, 0).await == file(2, 0));
         told(&town.first, &[&town.hub, &town.second]).await;
-        // Without a word, as a process that is killed.
+        // Silently, as a killed process.
         drop(town.first);
         assert!(fetch(&town.second, 0).await == file(2, 0));
     })
@@ -300,7 +300,7 @@ async fn a_neighbour_that_is_gone_changes_no_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_hub_sent_is_named_by_another() {
+async fn content_of_one_hub_is_named_by_another() {
     within(async {
         let origin = files(3, same).await;
         let dir = folder(&["east", "west", "branch"]);
@@ -317,7 +317,7 @@ async fn what_one_hub_sent_is_named_by_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_that_does_not_say_that_it_is_of_the_group_is_not() {
+async fn gateway_without_the_group_setting_is_no_member() {
     within(async {
         let origin = files(4, same).await;
         let dir = folder(&["hub", "branch"]);
@@ -340,14 +340,14 @@ async fn peer_with_another_group_key_shares_nothing_of_the_group() {
         let origin = files(7, same).await;
         let dir = folder(&["hub", "branch"]);
         let hub = Plan::new("hub").peer("branch", None, None).start(dir.path()).await;
-        // The key that all others had before the branch left, for example.
+        // For example, a branch with the group's former key.
         std::fs::remove_file(dir.path().join("group.key")).unwrap();
         GroupKey::create(&dir.path().join("group.key")).unwrap();
         let branch = Plan::new("branch").at("town").peer("hub", Some("town"), tunnel(&hub));
         let branch = branch.forward("hub", origin.address).start(dir.path()).await;
         assert!(branch.wait_up("hub", LIMIT).await);
         for number in 0.. {
-            // What crossed before is named under the key that is the two gateways' own.
+            // Earlier content is named under the two gateways' own key.
             assert!(fetch(&branch, 0).await == file(7, number));
             until(|| branch.status().store.unwrap().waiting_bytes == 0).await;
             let before = peer(&branch, "hub").wire_in;
@@ -367,7 +367,7 @@ async fn peer_with_another_group_key_shares_nothing_of_the_group() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_that_a_reload_renames_has_its_new_name() {
+async fn reloaded_group_has_its_new_name() {
     within(async {
         let dir = folder(&["hub", "branch"]);
         let plan = Plan::new("hub").peer("branch", None, None);
@@ -382,7 +382,7 @@ async fn a_group_that_a_reload_renames_has_its_new_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_in_which_no_peer_is_any_more_is_not_reported() {
+async fn empty_group_is_not_reported() {
     within(async {
         let dir = folder(&["hub", "branch"]);
         let plan = Plan::new("branch").at("town").peer("hub", Some("town"), None);
@@ -404,15 +404,15 @@ async fn a_group_in_which_no_peer_is_any_more_is_not_reported() {
     .await;
 }
 
-/// Has a hub name to two gateways of a site at once what both lack; returns what crossed, and how many chunks one of
-/// them had from the other because that fetched them.
+/// Has a hub name chunks missing at two gateways of a site to both at once; returns the crossed bytes, and
+/// the number of chunks one had from the other's fetch.
 async fn fetch_what_both_lack(origin: &Origin, data: &[u8]) -> (u64, u64) {
     let dir = folder(&["hub", "gone", "first", "second"]);
     let town = Some("town");
     let hub = Plan::new("hub").peer("gone", town, None).peer("first", town, None);
     let hub = hub.peer("second", town, None).start(dir.path()).await;
     let branch = |name| Plan::new(name).at("town").peer("hub", None, tunnel(&hub));
-    // What it has, the hub takes for readable at the whole site, and the others never met it.
+    // The hub takes its chunks for readable at the whole site, and the others never met it.
     let gone = branch("gone").forward("hub", origin.address).start(dir.path()).await;
     let first = branch("first").peer("second", town, None).forward("hub", origin.address);
     let first = first.start(dir.path()).await;
@@ -433,11 +433,11 @@ async fn fetch_what_both_lack(origin: &Origin, data: &[u8]) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_what_two_gateways_lack_at_once_one_fetches_some_for_both() {
+async fn concurrent_misses_are_fetched_partly_once_for_both() {
     within(async {
         let origin = files_for(3, 6, same).await;
         for number in 0.. {
-            // Others each time: a hub that named much in vain names little for a while.
+            // Others each time: after many vain names a hub names little for a while.
             let (crossed, spared) = fetch_what_both_lack(&origin, &file(6, number)).await;
             println!("file {number}: {crossed} of twice {LEN} bytes crossed, {spared} chunks were spared");
             // On a busy machine the two may read one after the other, or wait in vain.
@@ -450,17 +450,18 @@ async fn of_what_two_gateways_lack_at_once_one_fetches_some_for_both() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_gateway_waits_for_its_neighbours_are_told() {
-    // On a busy machine all that is waited for may be there before anybody is told.
+async fn neighbours_hear_of_pending_bytes() {
+    // On a busy machine all pending chunks may arrive ahead of the report.
     within(async { while !neighbours_are_told_what_a_gateway_waits_for().await {} }).await;
 }
 
-/// Has a gateway wait for what the hub names to it in vain; returns whether its neighbour heard of that meanwhile.
+/// Has a gateway wait for chunks named by the hub in vain; returns whether its neighbour heard of that
+/// meanwhile.
 async fn neighbours_are_told_what_a_gateway_waits_for() -> bool {
     let origin = files_for(2, 8, same).await;
     let dir = folder(&["hub", "gone", "first", "second"]);
     let town = Some("town");
-    // Slow enough that somebody looks meanwhile.
+    // Slow enough for a look in between.
     let hub = Plan { link: "rate_limit = \"2 Mbit/s\"\n", ..Plan::new("hub") };
     let hub = hub.peer("gone", town, None).peer("first", town, None).start(dir.path()).await;
     let branch = |name| Plan::new(name).at("town").peer("hub", None, tunnel(&hub));
@@ -473,7 +474,7 @@ async fn neighbours_are_told_what_a_gateway_waits_for() -> bool {
     until(|| [&first, &second].iter().all(|branch| group(branch).neighbours == 1)).await;
     assert!(fetch(&gone, 0).await == file(8, 0));
     told(&gone, &[&hub]).await;
-    // The hub takes what `gone` has for what the whole site can read, and `first` cannot reach it.
+    // The hub takes `gone`'s chunks for readable at the whole site, and `first` cannot reach it.
     let mut fetching = std::pin::pin!(fetch(&first, 0));
     let fetched = tokio::select! {
         fetched = &mut fetching => {

@@ -1,4 +1,4 @@
-//! Origins behind the HTTP proxy that speak HTTP/1.0 and keep their connections.
+//! HTTP/1.0 origins with kept connections behind the HTTP proxy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use tokio::io::{AsyncWriteExt as _, BufReader};
 use crate::common::{Origin, Pair, proxy, within};
 use crate::targets::{answer, content, field, raw_head};
 
-/// An origin that answers each request with what it asks to switch to, and its content.
+/// An origin answering each request with its `Upgrade` field, and its content.
 async fn old(connections: Arc<AtomicUsize>) -> Origin {
     Origin::start(move |stream| {
         connections.fetch_add(1, Relaxed);

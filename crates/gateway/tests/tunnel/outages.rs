@@ -1,4 +1,4 @@
-//! Paths that fail without saying so, with real sockets.
+//! Silently failing paths, with real sockets.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use oncewire_gateway::telemetry::LinkState;
 
 use crate::common::{Origin, Pair, forward, noise, proxy, within};
 
-/// A path between two gateways that can lose one way of what crosses it, and can change its address.
+/// A path between two gateways, able to lose one direction and to change its address.
 #[derive(Default)]
 struct Path {
     /// Connections accepted so far; each is named by the count before it.
     count: AtomicU64,
-    /// Connections below this name lose what the dialling and the accepting side send.
+    /// Connections below this name lose the dialling and the accepting side's bytes.
     deaf: [AtomicU64; 2],
-    /// The last octet of the address from which it connects onward, 127.0.0.1 at first.
+    /// The last octet of its onward source address, 127.0.0.1 at first.
     source: AtomicU64,
     /// Connections below this name are reset with the next byte.
     cut: AtomicU64,
@@ -99,10 +99,10 @@ fn reset_half(half: OwnedWriteHalf) {
     half.forget();
 }
 
-/// For paths that say nothing when they fail: how long that takes is all that such a test waits for.
+/// For silently failing paths: such a test waits for that time-out alone.
 const IMPATIENT: &str = "[link]\ndead_after = \"1 s\"\n";
 
-/// For paths that say so: a machine that is busy for a second is no peer that is gone.
+/// For paths with errors: a machine busy for a second is no lost peer.
 const PATIENT: &str = "[link]\ndead_after = \"1 h\"\n";
 
 /// A pair with `path` in between and so much patience, and an echo at the far end.
@@ -132,7 +132,7 @@ async fn echo(client: &mut TcpStream, bytes: &[u8]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_path_that_loses_one_way_without_a_word_is_left_and_flows_go_on() {
+async fn silent_one_way_loss_abandons_the_path_and_keeps_flows() {
     within(async {
         for way in [0, 1] {
             let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
@@ -148,12 +148,12 @@ async fn a_path_that_loses_one_way_without_a_word_is_left_and_flows_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_that_comes_from_another_address_keeps_its_flows() {
+async fn peer_with_a_new_address_keeps_its_flows() {
     within(async {
         let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
         let (pair, _origin) = pair_over(&path, &mut tasks, PATIENT).await;
         let mut client = pair.connect().await;
-        // Who connects just as a path dies goes by the rules for that.
+        // A connect in the moment of a path's death follows its rules.
         echo(&mut client, b"hello").await;
         for address in 0..3 {
             path.source.store(address, SeqCst);
@@ -165,7 +165,7 @@ async fn a_peer_that_comes_from_another_address_keeps_its_flows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_connects_when_the_path_has_just_died_goes_by_the_rules_for_that_unless_bytes_may_have_arrived() {
+async fn connect_at_path_death_follows_rules_unless_bytes_arrived() {
     within(async {
         for _ in 0..TRIES {
             if goes_by_the_rules().await {
@@ -177,10 +177,10 @@ async fn who_connects_when_the_path_has_just_died_goes_by_the_rules_for_that_unl
     .await;
 }
 
-/// On a busy machine a path that has died is found out too early.
+/// A busy machine finds a dead path too early.
 const TRIES: usize = 10;
 
-/// Says whether all that connected was told to the link.
+/// Whether the link heard of all connections.
 async fn goes_by_the_rules() -> bool {
     let greeting = Origin::start(|mut stream| async move {
         let _ = stream.write_all(b"hello").await;

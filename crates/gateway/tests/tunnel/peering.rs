@@ -1,4 +1,4 @@
-//! A branch and two hubs: which of them a flow takes, and what becomes of flows that nobody fronts.
+//! A branch and two hubs: choice of the hub, and unclaimed flows.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -22,14 +22,15 @@ struct Star {
     dir: TempDir,
 }
 
-/// What differs between the hubs: keys of `[gateway]` and of `[[peer]]` there, and of `[[peer]]` at the branch.
+/// Differences between the hubs: keys of `[gateway]` and of `[[peer]]` there, and of `[[peer]]` at the
+/// branch.
 struct Hub<'a> {
     gateway: &'a str,
     peer: &'a str,
     at_branch: &'a str,
 }
 
-/// A hub that announces networks of which the branch accepts all.
+/// A hub with announced networks, all accepted by the branch.
 fn fronts(announce: &str) -> Hub<'_> {
     Hub { gateway: announce, peer: "", at_branch: "accept_networks = [\"0.0.0.0/0\"]" }
 }
@@ -127,7 +128,7 @@ async fn traffic_moves_when_a_hub_takes_no_new_flows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traffic_moves_when_a_hub_dies_and_stays_for_a_while_when_it_is_back() {
+async fn traffic_leaves_a_dead_hub_and_returns_late() {
     within(async {
         let near = Origin::echo_on("127.1.0.1:0").await;
         let far = Origin::echo_on("127.2.0.1:0").await;
@@ -147,7 +148,7 @@ async fn traffic_moves_when_a_hub_dies_and_stays_for_a_while_when_it_is_back() {
         let again = start_hub(star.dir.path(), 1, address, star.branch_key, &hubs[1]).await;
         assert!(star.branch.wait_up("hub1", LIMIT).await);
         let flow = star.flow(0).await;
-        // Ten seconds are a while; a machine that stands still for them has seen it stay.
+        // Ten seconds are a while; a machine standing still for them has seen it stay.
         assert!(flow == [1, 0] || back.elapsed() > Duration::from_secs(9), "{flow:?}: it must stay up first");
         drop(star.hubs.pop().unwrap());
         until(|| star.peer(0).state.name() != "up").await;
@@ -158,7 +159,7 @@ async fn traffic_moves_when_a_hub_dies_and_stays_for_a_while_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_fronts_goes_direct_or_is_refused_and_says_why() {
+async fn unclaimed_destinations_go_direct_or_are_refused() {
     within(async {
         let origin = Origin::echo_on("127.3.0.1:0").await;
         let intercepts = auto(origin.address, "on_peer_loss = \"direct\"") + &auto(origin.address, "");
@@ -178,7 +179,7 @@ async fn what_nobody_fronts_goes_direct_or_is_refused_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hub_draws_no_traffic_that_it_was_not_given() {
+async fn hub_draws_only_permitted_traffic() {
     within(async {
         let origin = Origin::echo_on("127.1.0.1:0").await;
         let greedy = "announce = [\"0.0.0.0/0\", \"127.1.0.1/32\", \"127.5.0.0/16\"]";
@@ -202,7 +203,7 @@ async fn a_hub_draws_no_traffic_that_it_was_not_given() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_branch_may_not_reach_it_is_not_told_of_and_does_not_reach() {
+async fn denied_networks_are_neither_announced_nor_reached() {
     within(async {
         let origin = Origin::echo_on("127.1.0.1:0").await;
         let hub = Hub {

@@ -1,4 +1,4 @@
-//! Rules at both ends: who decides what about a flow.
+//! Policies at both ends, and their precedence for a flow.
 
 use std::net::SocketAddr;
 
@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use crate::common::{Origin, Pair, UNCHANGING, exchange, forward, noise, proxy, until, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_end_codes_what_it_sends_by_its_own_rules() {
+async fn each_end_codes_its_sent_bytes_by_its_rules() {
     within(async {
         let origin = Origin::echo().await;
-        // What the hub sends is not remembered; what the branch sends is, and is not compressed either way.
+        // The hub's bytes are not logged; the branch's are, and are not compressed either way.
         let hub_rule = format!("{UNCHANGING}[[policy]]\ncodec = \"auto\"\nlog_memory = 0\n");
         let branch_rule = "[[policy]]\ncodec = \"auto\"\nentropy = \"none\"\nperiod = 32\n";
         let branch = forward(origin.address) + UNCHANGING + branch_rule;
@@ -32,7 +32,7 @@ async fn each_end_codes_what_it_sends_by_its_own_rules() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_at_either_end_keeps_a_flow_from_being_coded_both_ways() {
+async fn rule_at_either_end_prevents_coding_both_ways() {
     within(async {
         let origin = Origin::echo().await;
         let none = "[[policy]]\ncodec = \"none\"\n";
@@ -41,7 +41,7 @@ async fn a_rule_at_either_end_keeps_a_flow_from_being_coded_both_ways() {
             let pair = Pair::with(&(forward(origin.address) + at_branch), at_hub, async |hub| hub).await;
             let data = noise(32, 100_000);
             assert!(exchange(pair.connect().await, &data).await.unwrap() == data);
-            // What the branch sent before it heard of the hub's rule may have been remembered.
+            // The branch's bytes from ahead of the hub's rule may be in the log.
             let hub = pair.hub.status().peers.remove(0);
             assert_eq!(hub.out.remembered, 0, "{:?}", hub.out);
         }
@@ -50,7 +50,7 @@ async fn a_rule_at_either_end_keeps_a_flow_from_being_coded_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_of_the_peer_is_counted_however_late_its_answer_comes() {
+async fn peer_rule_is_counted_despite_a_late_answer() {
     within(async {
         let origin = Origin::echo().await;
         let (held, answers) = watch::channel(false);
@@ -80,7 +80,7 @@ async fn a_rule_of_the_peer_is_counted_however_late_its_answer_comes() {
     .await;
 }
 
-/// A relay that passes everything on, but nothing of what `target` says while that is held.
+/// A relay passing everything on, but nothing from `target` while that is held.
 async fn holding_answers(
     target: SocketAddr,
     held: watch::Receiver<bool>,
@@ -99,7 +99,7 @@ async fn holding_answers(
                 let back = async {
                     let mut block = vec![0; 64 << 10];
                     while let Ok(len @ 1..) = far_in.read(&mut block).await {
-                        // An error means that the test is over.
+                        // An error means the end of the test.
                         let _ = held.wait_for(|held| !held).await;
                         if near_out.write_all(&block[..len]).await.is_err() {
                             return;
@@ -114,7 +114,7 @@ async fn holding_answers(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_direct_rule_keeps_flows_off_the_link_and_they_are_listed() {
+async fn direct_flows_stay_off_the_link_and_are_listed() {
     within(async {
         let origin = Origin::echo().await;
         let port = origin.address.port();
@@ -140,11 +140,11 @@ async fn a_direct_rule_keeps_flows_off_the_link_and_they_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_rule_that_matches_decides_between_link_and_direct() {
+async fn first_matching_rule_decides_between_link_and_direct() {
     within(async {
         let origin = Origin::echo().await;
         let port = origin.address.port();
-        // By name a destination is in no network, so that the second rule holds.
+        // A destination by name is in no network: the second rule holds.
         let rules = format!(
             "[[policy]]\nmatch = {{ networks = [\"127.0.0.0/8\"] }}\ncodec = \"auto\"\npriority = \"interactive\"\n\
              [[policy]]\nmatch = {{ ports = [{port}] }}\npath = \"direct\"\n"

@@ -1,4 +1,4 @@
-//! Uploads through the HTTP proxy that their origin refuses before it has them.
+//! Uploads through the HTTP proxy, refused early by their origin.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tokio::time::timeout;
 use crate::common::{Origin, Pair, noise, proxy, within};
 use crate::http::head;
 
-/// What a client says that it sends; far more than fits between it and an origin that takes nothing.
+/// A client's claimed length; far beyond the buffers between it and an origin taking nothing.
 const LENGTH: usize = 1 << 30;
 
-/// What it sends after it was refused.
+/// Bytes sent after the refusal.
 const GOES_ON: usize = 64 << 20;
 
-/// An upload of which nothing moved for so long is held up. On a slow machine that may be said too early, which weakens
-/// a test and fails none.
+/// An upload without progress for so long is held up. On a slow machine that may be reported too early; it
+/// weakens a test and fails none.
 const STILL: Duration = Duration::from_millis(300);
 
 /// Sends until nothing moves any more.
@@ -30,7 +30,7 @@ async fn send_until_held_up(client: &mut OwnedWriteHalf, sent: &mut usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_whose_upload_is_refused_early_can_go_on_sending_and_reads_the_answer() {
+async fn early_refused_upload_still_gets_its_answer() {
     within(async {
         let origin = Origin::start(|stream| async move {
             let mut stream = BufReader::new(stream);
@@ -66,7 +66,7 @@ async fn a_client_whose_upload_is_refused_early_can_go_on_sending_and_reads_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_answer_to_an_upload_that_is_held_up_arrives() {
+async fn answer_to_a_stalled_upload_arrives() {
     within(async {
         let (refuse, refused) = watch::channel(false);
         let origin = Origin::start(move |stream| {

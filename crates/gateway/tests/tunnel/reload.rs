@@ -1,4 +1,4 @@
-//! Another configuration for a running gateway: what it changes, and what it leaves alone.
+//! Reloads of a running gateway: changes, and untouched parts.
 
 mod proxies;
 
@@ -22,7 +22,7 @@ use crate::common::{
     proxy, start, until, within,
 };
 
-/// Two gateways with what their configurations are made of.
+/// Two gateways with the parts of their configurations.
 struct Site {
     branch: Gateway,
     hub: Gateway,
@@ -73,7 +73,7 @@ async fn echoes(stream: &mut TcpStream, byte: u8) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interception_comes_and_goes_while_flows_of_another_go_on() {
+async fn interception_comes_and_goes_without_disturbing_others() {
     within(async {
         let origin = Origin::echo().await;
         let one = forward(origin.address);
@@ -97,14 +97,14 @@ async fn an_interception_comes_and_goes_while_flows_of_another_go_on() {
         echoes(&mut added, 4).await;
         echoes(&mut steady, 5).await;
         let peer = &site.branch.status().peers[0];
-        // What was connected while the port was still open is a flow too.
+        // Connections from the time of the open port are flows too.
         assert_eq!((peer.flows_open, peer.peer_restarts), (2, 0), "one link all the time");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interception_that_changes_keeps_its_port_and_its_connections() {
+async fn changed_interception_keeps_its_port_and_connections() {
     within(async {
         let (echo, other) = (Origin::echo().await, Origin::serve(*b"other").await);
         let mut site = Site::start(&forward(echo.address)).await;
@@ -122,7 +122,7 @@ async fn an_interception_that_changes_keeps_its_port_and_its_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_peer_may_reach_changes_for_new_flows_alone() {
+async fn changed_access_concerns_new_flows_alone() {
     within(async {
         let origin = Origin::echo().await;
         let mut site = Site::start(&forward(origin.address)).await;
@@ -157,7 +157,7 @@ async fn an_address_in_use_leaves_everything_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_comes_and_another_goes_while_flows_of_the_first_go_on() {
+async fn peers_come_and_go_without_disturbing_others() {
     within(async {
         let origin = Origin::echo().await;
         let one = forward(origin.address);
@@ -185,7 +185,7 @@ async fn a_peer_comes_and_another_goes_while_flows_of_the_first_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_that_changed_starts_anew_with_its_kept_logs() {
+async fn changed_peer_restarts_with_its_persisted_logs() {
     within(async {
         let origin = Origin::echo().await;
         let mut site = Site::start("").await;
@@ -230,7 +230,7 @@ async fn a_port_goes_from_one_address_to_all_and_back() {
         for (ip, elsewhere) in [("0.0.0.0", true), ("127.0.0.1", false), ("0.0.0.0", true)] {
             let done = site.hub.reload(parse(site.dir.path(), &config(ip))).await.unwrap();
             assert!(done.changes.contains(&format!("peers are accepted on {ip}:{port}")), "{done:?}");
-            // Who comes as the old socket is closed may be reset, but is never refused.
+            // A connect during the close of the old socket may be reset, but is never refused.
             while let Err(error) = TcpStream::connect(("127.0.0.1", port)).await {
                 assert!(is_reset(&error), "{error}");
             }
@@ -251,7 +251,7 @@ async fn a_port_goes_from_one_address_to_all_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interceptions_port_goes_from_one_address_to_all_and_stays_open_if_the_reload_fails() {
+async fn widened_listener_stays_open_despite_a_failed_reload() {
     within(async {
         let origin = Origin::echo().await;
         let one = forward(origin.address);
@@ -267,7 +267,7 @@ async fn an_interceptions_port_goes_from_one_address_to_all_and_stays_open_if_th
         site.reload_branch(&everywhere).await.unwrap();
         let elsewhere = ("127.0.0.2", address.port());
         echoes(&mut TcpStream::connect(elsewhere).await.unwrap(), 2).await;
-        // Who comes as the old socket is closed may be reset, but is never refused.
+        // A connect during the close of the old socket may be reset, but is never refused.
         let mut again = TcpStream::connect(address).await.unwrap();
         while again.write_all(&[3]).await.is_err() || again.read_u8().await.is_err() {
             again = TcpStream::connect(address).await.unwrap();
@@ -277,7 +277,7 @@ async fn an_interceptions_port_goes_from_one_address_to_all_and_stays_open_if_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_the_gateway_itself_listens_on_is_said_to_be_its_own() {
+async fn own_listening_address_is_reported_as_own() {
     within(async {
         let origin = Origin::echo().await;
         let mut site = Site::start("").await;
@@ -330,8 +330,8 @@ async fn nobody_is_refused_because_a_reload_begins_a_link_anew() {
                 most = most.max(client.await.unwrap());
             }
             println!("a client was reset {most} times at most");
-            // A flow that was open is reset with its link. On a busy machine the new link may take longer than
-            // connections wait.
+            // An open flow is reset with its link. On a busy machine the new link may outlast connections'
+            // patience.
             in_a_row = if most <= 1 { in_a_row + 1 } else { 0 };
             if in_a_row == 3 {
                 break;
@@ -342,7 +342,7 @@ async fn nobody_is_refused_because_a_reload_begins_a_link_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_needs_a_start_is_named_and_stays() {
+async fn start_only_settings_are_named_and_stay() {
     within(async {
         let origin = Origin::echo().await;
         let one = forward(origin.address);
@@ -358,7 +358,7 @@ async fn what_needs_a_start_is_named_and_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_holds_at_once_is_said_and_what_a_link_is_made_with_makes_it_anew() {
+async fn immediate_changes_are_reported_and_link_settings_restart_links() {
     within(async {
         let mut site = Site::start("").await;
         let memory =
@@ -396,7 +396,7 @@ async fn what_holds_at_once_is_said_and_what_a_link_is_made_with_makes_it_anew()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_for_hints_concerns_the_links_that_name_chunks_alone() {
+async fn hint_memory_concerns_only_links_with_names() {
     within(async {
         let origin = Origin::echo().await;
         let one = forward(origin.address);
@@ -417,7 +417,7 @@ async fn memory_for_hints_concerns_the_links_that_name_chunks_alone() {
             assert_eq!(done.changes, ["peer other changed; its link starts anew"]);
             echoes(&mut open, 2).await;
         }
-        // A link that was made to name for a policy has what was set then, whether or not the policy is still there.
+        // A link made with names for a policy keeps its settings, with or without the policy.
         let naming = "[[policy]]\nmatch = { ports = [80] }\ncodec = \"wanax\"\n";
         let text =
             branch_config(site.hub_key, site.tunnel, &one).replace("[cache]", "codec = \"endre\"\n[cache]");
@@ -465,14 +465,14 @@ async fn new_connections_go_direct_while_a_link_begins_anew() {
         }
         over.send(()).unwrap();
         let reset = clients.await.unwrap();
-        // A flow that was open is reset with its link.
+        // An open flow is reset with its link.
         assert!(reset <= 3, "{reset} reset");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_dials_while_the_other_side_begins_the_link_anew_is_not_refused() {
+async fn dial_during_a_link_restart_is_not_refused() {
     within(async {
         let mut site = Site::start("").await;
         for seconds in 41..46_u64 {
@@ -481,7 +481,7 @@ async fn who_dials_while_the_other_side_begins_the_link_anew_is_not_refused() {
             until(|| site.branch.status().peers[0].peer_restarts == seconds - 40).await;
             assert!(site.branch.wait_up("hub", LIMIT).await, "no link");
         }
-        // The key is who it is.
+        // The key is its identity.
         for (renames, name) in (6..).zip(["ship", "vessel", "branch"]) {
             let renamed =
                 hub_config(site.branch_key, "").replace("name = \"branch\"", &format!("name = \"{name}\""));
@@ -496,7 +496,7 @@ async fn who_dials_while_the_other_side_begins_the_link_anew_is_not_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_that_asks_for_more_than_the_link_was_made_with_makes_it_anew() {
+async fn policy_beyond_the_link_features_restarts_it() {
     within(async {
         let origin = Origin::echo().await;
         let plain = format!("{}[codec]\ncodec = \"endre\"\nmatching = \"chunk\"\n", forward(origin.address));
@@ -507,7 +507,7 @@ async fn a_policy_that_asks_for_more_than_the_link_was_made_with_makes_it_anew()
             (1, "codec = \"none\"", &[changed][..]),
             (2, "codec = \"wanax\"", &[anew, changed]),
             (3, "codec = \"wanax\"", &[changed]),
-            // What a link was made with stays when nobody asks for it, and is there when somebody does again.
+            // A link keeps its features after the last user, ready for the next.
             (1, "codec = \"none\"", &[changed]),
             (2, "codec = \"wanax\"", &[changed]),
             (4, "codec = \"endre\"\nmatching = \"max\"", &[anew, changed]),

@@ -40,7 +40,7 @@ async fn flows_may_finish_while_a_gateway_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_client_of_an_http_proxy_that_stops_gets_all_of_an_answer_that_has_crossed() {
+async fn slow_client_of_a_stopping_proxy_gets_its_answer() {
     within(async {
         let body = noise(31, 16 << 20);
         let sent = body.clone();
@@ -74,7 +74,7 @@ async fn a_slow_client_of_an_http_proxy_that_stops_gets_all_of_an_answer_that_ha
         while TcpStream::connect(intercept).await.is_ok() {
             tokio::task::yield_now().await;
         }
-        // So that whoever does not wait for it has ended.
+        // Without waiting it would have ended by then.
         let _ = tokio::time::timeout(Duration::from_secs(1), async {
             while !stopping.is_finished() {
                 tokio::task::yield_now().await;
@@ -89,7 +89,7 @@ async fn a_slow_client_of_an_http_proxy_that_stops_gets_all_of_an_answer_that_ha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_of_an_http_proxy_that_stops_get_their_answers_and_keep_nothing_open() {
+async fn stopping_http_proxy_answers_and_closes_all_clients() {
     within(async {
         let (answer, answering) = tokio::sync::watch::channel(false);
         let origin = Origin::start(move |mut stream| {
@@ -98,7 +98,7 @@ async fn clients_of_an_http_proxy_that_stops_get_their_answers_and_keep_nothing_
                 let mut request = [0; 512];
                 while stream.read(&mut request).await.is_ok_and(|len| len > 0) {
                     if request.starts_with(b"GET /late") {
-                        // An error means that the test is over.
+                        // An error means the end of the test.
                         let _ = answering.wait_for(|answering| *answering).await;
                     }
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
@@ -121,7 +121,7 @@ async fn clients_of_an_http_proxy_that_stops_get_their_answers_and_keep_nothing_
         while TcpStream::connect(intercept).await.is_ok() {
             tokio::task::yield_now().await;
         }
-        // One that has no request under way is ended, in order.
+        // An idle connection is ended, in order.
         assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
         answer.send_replace(true);
         let mut answered = String::new();
@@ -133,7 +133,7 @@ async fn clients_of_an_http_proxy_that_stops_get_their_answers_and_keep_nothing_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flows_that_do_not_finish_in_time_are_reset_at_both_ends() {
+async fn unfinished_flows_are_reset_at_both_ends() {
     within(async {
         let (tell, mut told) = tokio::sync::mpsc::channel(1);
         let origin = Origin::start(move |mut stream| {
@@ -145,7 +145,7 @@ async fn flows_that_do_not_finish_in_time_are_reset_at_both_ends() {
             }
         })
         .await;
-        // Resets have a second to leave; where a busy machine does not let them, the hub gives up by itself.
+        // Resets have a second to leave; on a busy machine the hub gives up by itself.
         let impatient = "[link]\nresume_window = \"5 s\"\n";
         let pair = Pair::with(&forward(origin.address), impatient, async |hub| hub).await;
         let mut client = pair.connect().await;
@@ -158,7 +158,7 @@ async fn flows_that_do_not_finish_in_time_are_reset_at_both_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_that_dies_leaves_its_clients_a_reset_and_no_end() {
+async fn killed_gateway_resets_its_clients() {
     within(async {
         let origin = Origin::start(|mut stream| async move {
             let _ = stream.write_all(b"!").await;
@@ -203,7 +203,7 @@ async fn start_again(dir: &Path, config: &str) -> Gateway {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_whose_hub_dies_before_it_has_answered_is_made_again() {
+async fn unanswered_connection_survives_its_hub() {
     within(async {
         let dir = tempfile::tempdir().unwrap();
         let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
@@ -243,7 +243,7 @@ async fn a_connection_whose_hub_dies_before_it_has_answered_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_that_died_comes_back_warm() {
+async fn dead_gateway_comes_back_warm() {
     within(async {
         let origin = Origin::echo().await;
         let dir = tempfile::tempdir().unwrap();
@@ -297,7 +297,7 @@ async fn a_direct_connection_may_finish_too() {
             while TcpStream::connect(address).await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            // Longer than anything else takes that a stop waits for.
+            // Longer than anything else in a stop.
             for round in 0..30 {
                 client.write_all(&[round]).await.unwrap();
                 assert_eq!(client.read_u8().await.unwrap(), round);

@@ -1,4 +1,4 @@
-//! Logs that compete for memory, and logs that nobody uses.
+//! Logs competing for memory, and idle logs.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use oncewire_gateway::telemetry::PeerReport;
 
 use crate::common::{LIMIT, Origin, UNCHANGING, exchange, forward, noise, start, until, within};
 
-/// A hub and the branches that dial it.
+/// A hub and its dialling branches.
 struct Star {
     dir: TempDir,
     hub: Option<Gateway>,
@@ -67,7 +67,7 @@ impl Star {
             assert!(branch.wait_up("hub", LIMIT).await);
             branches.push(branch);
         }
-        // The next hub has to be where the branches look for it.
+        // The next hub must have the address known to the branches.
         let hub_config = hub_config.replace("127.0.0.1:0", &address.to_string());
         Self { dir, hub: Some(hub), hub_config, branches, _origin: origin }
     }
@@ -102,10 +102,10 @@ impl Star {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_peers_the_one_that_repeats_itself_gets_the_memory() {
+async fn repeating_peer_gets_the_memory() {
     within(async {
-        // 19 MiB for tables, contexts and flows of each; 14 MiB are left for logs that could use 36 MiB. Nothing repeats in
-        // the other direction, which else would have as good a claim.
+        // 19 MiB for tables, contexts and flows of each; 14 MiB are left for logs with a use for 36 MiB.
+        // Nothing repeats in the other direction, else it would have as good a claim.
         let star = Star::before(
             Origin::count().await,
             &["copies", "fresh"],
@@ -128,9 +128,9 @@ async fn of_two_peers_the_one_that_repeats_itself_gets_the_memory() {
         assert!(rounds > 1, "it was given before anything was known");
         let fresh = star.at_hub(1);
         assert!(fresh.out.log_limit + fresh.inbound.log_limit < 5 << 20, "{fresh:?}");
-        // What the hub's other end holds for it follows.
+        // The hub's other end follows.
         until(|| star.at_branch(0).out.log_limit == 8 << 20).await;
-        // What was in flight for too long is not remembered, and crosses once more.
+        // Bytes in flight for too long are not logged, and cross once more.
         let mut copied = 0;
         while copied <= (repeated.len() as u64) / 100 * 95 {
             let before = star.at_branch(0).out.copied;
@@ -145,7 +145,7 @@ async fn of_two_peers_the_one_that_repeats_itself_gets_the_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn log_takes_what_idle_peers_do_not_use_and_gives_it_back() {
+async fn log_borrows_idle_memory_and_gives_it_back() {
     within(async {
         // Beside it each log has two pieces of 1 MiB at most.
         let limit = (42 + 12) << 20;
@@ -196,7 +196,7 @@ fn on_disk(end: &PeerReport) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_logs_leave_memory_and_are_back_with_the_traffic() {
-    // Also at an end that offers more than the other.
+    // Also at an end with a higher offer than the other.
     for other in [KEPT, "memory = \"256 MiB\"\nlog_memory = \"8 MiB\"\nlog_idle = \"1 s\""] {
         idle_logs_leave_memory_and_are_back(other).await;
     }
@@ -205,7 +205,7 @@ async fn idle_logs_leave_memory_and_are_back_with_the_traffic() {
 async fn idle_logs_leave_memory_and_are_back(other: &str) {
     within(async {
         let star = Star::start(&["branch"], "state = \"NAME-state\"", KEPT, other).await;
-        // On a machine that stands still they idle again at once. Other data, so that only what was kept is copied.
+        // On a machine standing still they idle again at once. Other data: only kept content can be copied.
         let mut seed = 31;
         while !leave_and_are_back(&star, &noise(seed, 1 << 20)).await {
             seed += 1;
@@ -226,7 +226,7 @@ async fn leave_and_are_back(star: &Star, data: &[u8]) -> bool {
     for (end, before) in star.ends().iter().zip(&before) {
         assert!(memory(end) + (2 << 20) < memory(before), "{} of {}", memory(end), memory(before));
     }
-    // Opening the flow is what brings them back.
+    // The opened flow brings them back.
     let stream = star.connect(0).await;
     let back = until(|| !star.ends().iter().any(on_disk));
     if timeout(2 * IDLE, back).await.is_err() {
@@ -245,13 +245,13 @@ fn is_all(copied: u64, data: &[u8]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn data_that_comes_before_the_logs_are_back_is_right_all_the_same() {
+async fn data_ahead_of_returning_logs_is_correct() {
     within(async {
         let star = Star::start(&["branch"], "state = \"NAME-state\"", KEPT, KEPT).await;
         let data = noise(32, 2 << 20);
         star.cross(0, &data).await;
         until(|| star.ends().iter().all(on_disk)).await;
-        // They are back with some transfer or other; on a machine that stands still they idle again at once.
+        // They are back with some later transfer; on a machine standing still they idle again at once.
         loop {
             star.cross(0, &data).await;
             if !star.ends().iter().any(on_disk) {
@@ -266,11 +266,11 @@ async fn data_that_comes_before_the_logs_are_back_is_right_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_that_restarts_meets_idle_logs_warm() {
+async fn restarted_gateway_meets_idle_logs_warm() {
     within(async {
         let mut star = Star::start(&["branch"], "state = \"NAME-state\"", KEPT, KEPT).await;
-        // On a machine that stands still they idle again before anything crosses. Other data, so that only what was
-        // kept is copied.
+        // On a machine standing still they idle again before anything crosses. Other data: only kept content
+        // can be copied.
         for seed in 33.. {
             let data = noise(seed, 1 << 20);
             star.cross(0, &data).await;

@@ -1,4 +1,4 @@
-//! What little costs on the wire, as `status` counts it.
+//! Wire costs of small exchanges, as counted by `status`.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::{Origin, Pair, forward, noise, until, within};
 
-/// Bytes that crossed the branch's tunnel sockets, both ways.
+/// Wire bytes at the branch's tunnel sockets, both ways.
 fn wire(pair: &Pair) -> u64 {
     let peer = &pair.branch.status().peers[0];
     peer.wire_in + peer.wire_out
 }
 
-/// A question takes at most two records of 32 bytes, and there may be two where both ends ask at the same time.
+/// A probe takes at most two records of 32 bytes, and there may be two if both ends ask at the same time.
 const PROBE: u64 = 128;
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn idle_link_asks_seldom() {
         let pair = Pair::start("").await;
         let lanes = || pair.branch.status().peers[0].lanes.spare;
         until(|| lanes() >= 2).await;
-        // What lanes say when they come up is behind them once one question was asked later.
+        // The lanes' initial messages precede a later probe.
         let mut before = wire(&pair);
         loop {
             let began = Instant::now();
@@ -56,7 +56,7 @@ async fn twenty_bytes_there_and_back_cost_little() {
             }
             costs.push((wire(&pair) - before) / 20);
         }
-        // On a machine that is busy some acknowledgements wait for no answer.
+        // On a busy machine some acknowledgements wait for no answer.
         assert!(costs.iter().min() <= Some(&120), "{costs:?}");
     })
     .await;

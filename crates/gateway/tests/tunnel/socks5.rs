@@ -101,7 +101,7 @@ async fn replies_tell_the_truth_about_the_far_connect() {
         ] {
             let mut client = pair.connect().await;
             assert_eq!(ask(&mut client, &request).await, expected, "{request:?}");
-            // The refusal ends in order, so that no client loses it to a reset.
+            // The refusal ends in order: no client loses it to a reset.
             assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
         }
     })
@@ -140,7 +140,7 @@ async fn users_need_their_password() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_would_authenticate_where_nobody_is_asked_to_has_no_wrong_password() {
+async fn unneeded_password_is_never_wrong() {
     within(async {
         let pair = Pair::start(&proxy("socks5", "")).await;
         let mut client = pair.connect().await;

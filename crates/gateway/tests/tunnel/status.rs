@@ -1,4 +1,4 @@
-//! What a gateway tells of itself while it works.
+//! A working gateway's status.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn not_coded(gateway: &Gateway) -> Vec<NotCoded> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_crosses_twice_is_saved_and_shown() {
+async fn repeated_bytes_are_saved_and_shown() {
     within(async {
         let origin = Origin::echo().await;
         let intercepts = forward(origin.address) + UNCHANGING;
@@ -62,7 +62,7 @@ async fn open_flows_are_listed_at_both_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flow_that_policy_leaves_alone_has_its_reason_and_bytes() {
+async fn uncoded_flow_has_its_reason_and_bytes() {
     within(async {
         let origin = Origin::echo().await;
         let none = "[[policy]]\nmatch = { networks = [\"127.0.0.0/8\"] }\ncodec = \"none\"\n";
@@ -159,7 +159,7 @@ async fn tls_behind_a_dialogue_is_named_at_both_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_peer_flows_go_direct_or_are_refused_as_configured() {
+async fn missing_peer_means_direct_or_refused_as_configured() {
     within(async {
         let origin = Origin::echo().await;
         let direct = format!("{}on_peer_loss = \"direct\"\n", forward(origin.address));
@@ -178,7 +178,7 @@ async fn without_a_peer_flows_go_direct_or_are_refused_as_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_requests_that_go_direct_are_counted_and_never_reach_the_gateway_itself() {
+async fn direct_plain_requests_are_counted_and_avoid_the_gateway() {
     within(async {
         let origin = Origin::start(|mut stream| async move {
             let mut request = [0; 512];
@@ -227,7 +227,7 @@ async fn an_unknown_key_is_refused_counted_and_explained_to_both() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_wrong_gateway_at_the_address_is_named_by_its_key() {
+async fn wrong_gateway_is_named_by_its_key() {
     within(async {
         let dir = tempfile::tempdir().unwrap();
         let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();

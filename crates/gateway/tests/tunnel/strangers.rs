@@ -1,4 +1,4 @@
-//! Who is not let in, and what that costs.
+//! Refused strangers, and their costs.
 
 use std::time::Instant;
 
@@ -40,7 +40,7 @@ async fn a_flood_of_silent_connections_keeps_no_peer_out() {
         for _ in 0..2_000 {
             flood.push_back(TcpStream::connect(port).await.unwrap());
         }
-        // It goes on while the peer dials; this end keeps few so that the test needs few files.
+        // It goes on while the peer dials; this end keeps few, to save the test files.
         let flooding = tokio::spawn(async move {
             loop {
                 if let Ok(stranger) = TcpStream::connect(port).await {
@@ -52,7 +52,7 @@ async fn a_flood_of_silent_connections_keeps_no_peer_out() {
         let begun = Instant::now();
         let branch = start(dir.path(), &branch_config(hub_key, port, "")).await.unwrap();
         assert!(branch.wait_up("hub", LIMIT).await);
-        // Within a second when the machine has nothing else to do; a test must not depend on that.
+        // Within a second on an idle machine; a test must not depend on that.
         println!("the peer was up after {:?}", begun.elapsed());
         flooding.abort();
     })

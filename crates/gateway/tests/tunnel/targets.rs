@@ -1,4 +1,4 @@
-//! Requests through the HTTP proxy whose targets are not encoded, and what surrounds them.
+//! Unencoded targets through the HTTP proxy, and their surroundings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::common::{Origin, Pair, noise, proxy, within};
 
-/// What browsers and old programs send as it is.
+/// Bytes sent unencoded by browsers and old programs.
 const TAILS: [&[u8]; 13] = [
     b"/caf\xe9.txt",
     b"/\xb2\xe2\xca\xd4",
@@ -44,7 +44,7 @@ pub(crate) fn field<'a>(head: &'a [u8], name: &str) -> Option<&'a [u8]> {
     })
 }
 
-/// Reads what follows a head, without the signs of chunks.
+/// Reads the content behind a head, without the marks of chunks.
 pub(crate) async fn content(head: &[u8], stream: &mut (impl AsyncBufRead + Unpin)) -> Vec<u8> {
     let mut content = Vec::new();
     if let Some(len) = field(head, "content-length") {
@@ -66,7 +66,8 @@ pub(crate) async fn content(head: &[u8], stream: &mut (impl AsyncBufRead + Unpin
     content
 }
 
-/// An origin that answers with the request line and the content of each request, and ends each connection after so many.
+/// An origin answering with the request line and the content of each request, and ending each connection
+/// after so many.
 async fn mirror(most: usize, connections: Arc<AtomicUsize>) -> Origin {
     Origin::start(move |stream| {
         connections.fetch_add(1, Relaxed);
@@ -88,7 +89,7 @@ async fn mirror(most: usize, connections: Arc<AtomicUsize>) -> Origin {
     .await
 }
 
-/// A request with content; the content that says itself where it ends is sent in chunks.
+/// A request with content; self-delimiting content is sent in chunks.
 fn request(method: &str, origin: &Origin, tail: &[u8], content: &[u8]) -> Vec<u8> {
     let address = origin.address;
     let length = match content {
@@ -101,7 +102,7 @@ fn request(method: &str, origin: &Origin, tail: &[u8], content: &[u8]) -> Vec<u8
     [begin.as_bytes(), tail, fields.as_bytes(), content].concat()
 }
 
-/// What the origin should have seen.
+/// The origin's expected view.
 fn seen(method: &str, tail: &[u8], content: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if tail.starts_with(b"/") { b"" } else { b"/" };
     [method.as_bytes(), b" ", slash, tail, b" HTTP/1.1\n", content].concat()
@@ -178,7 +179,7 @@ pub(crate) async fn content_that_looks_like_a_request_is_unchanged_wherever_it_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn raw_target_behind_chunks_is_sent_on_and_they_are_unchanged() {
+async fn raw_target_behind_chunks_leaves_them_unchanged() {
     within(async {
         let origin = mirror(1000, Arc::default()).await;
         let pair = Pair::start(&proxy("http", "")).await;
@@ -200,7 +201,7 @@ async fn raw_target_behind_chunks_is_sent_on_and_they_are_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn raw_target_is_sent_once_more_if_its_kept_connection_ends() {
+async fn raw_target_is_retried_after_a_kept_connection_ends() {
     within(async {
         let connections = Arc::new(AtomicUsize::new(0));
         let origin = mirror(1, Arc::clone(&connections)).await;
@@ -253,7 +254,7 @@ async fn raw_bytes_outside_of_path_and_query_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn zone_of_an_address_leads_to_its_origin_and_is_not_sent_on() {
+async fn address_zone_leads_to_the_origin_and_is_removed() {
     within(async {
         let origin = Origin::start_on("[::1]:0", |stream| async move {
             let mut stream = BufReader::new(stream);

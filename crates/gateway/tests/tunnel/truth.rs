@@ -1,4 +1,4 @@
-//! What must survive of TCP, over a link.
+//! TCP's guarantees, over a link.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ async fn many_flows_at_once_keep_their_bytes_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_ends_its_stream_still_receives() {
+async fn half_closed_client_still_receives() {
     within(async {
         let origin = Origin::answer().await;
         let pair = Pair::start(&forward(origin.address)).await;
@@ -70,7 +70,7 @@ async fn a_client_that_ends_its_stream_still_receives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_ends_its_stream_still_receives() {
+async fn half_closed_server_still_receives() {
     within(async {
         let (tell, mut told) = mpsc::channel(1);
         let origin = Origin::start(move |mut stream| {
@@ -136,12 +136,12 @@ async fn a_servers_reset_reaches_the_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_was_ended_arrives_whole_although_its_server_is_gone() {
+async fn ended_stream_arrives_whole_although_its_server_vanished() {
     within(a_download_outlives_its_server("")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_direct_stream_that_was_ended_arrives_whole_although_its_server_is_gone() {
+async fn ended_direct_stream_arrives_whole_although_its_server_vanished() {
     within(a_download_outlives_its_server("[[policy]]\npath = \"direct\"\n")).await;
 }
 
@@ -160,7 +160,7 @@ async fn a_download_outlives_its_server(policy: &str) {
                     _ => tokio::task::yield_now().await,
                 }
             };
-            // As a system answers that has forgotten the connection.
+            // A system answers so after forgetting the connection.
             reset(stream);
             tell.send((sent, unread)).await.unwrap();
         }
@@ -168,7 +168,7 @@ async fn a_download_outlives_its_server(policy: &str) {
     .await;
     let pair = Pair::start(&(forward(origin.address) + policy)).await;
     for ends_first in [false, true] {
-        // A busy machine may read after all what the gateway is to have left; then once more.
+        // A busy machine may read bytes meant to stay unread after all; then once more.
         for _ in 0..2 {
             let mut client = pair.connect().await;
             let (sent, unread) = gone.recv().await.unwrap();
@@ -187,7 +187,7 @@ async fn a_download_outlives_its_server(policy: &str) {
     }
 }
 
-/// Sends until what the gateway's system has taken stays there, since nobody reads; returns how much was sent.
+/// Sends until the gateway's system has taken all it can without a reader; returns the number of bytes.
 async fn fill(stream: &mut TcpStream, data: &[u8]) -> usize {
     const PIECE: usize = 64 << 10;
     let (first, rest) = data.split_at(2 << 20);
@@ -215,13 +215,13 @@ async fn fill(stream: &mut TcpStream, data: &[u8]) -> usize {
     }
 }
 
-/// What the system says of a connection, whose both ends are on this machine.
+/// The system's view of a connection with both ends on this machine.
 struct Kernel {
     /// This end has ended its stream, and all of it has arrived.
     has_ended: bool,
-    /// Bytes that have not arrived at the other end.
+    /// Bytes still on the way to the other end.
     unsent: usize,
-    /// Bytes that have, and were not read there.
+    /// Bytes arrived and unread there.
     unread: usize,
 }
 
@@ -264,7 +264,7 @@ async fn a_reset_is_noticed_while_nobody_reads() {
         .await;
         let pair = Pair::start(&forward(origin.address)).await;
         let client = pair.connect().await;
-        // Full means that a write would wait although readiness was just asked for, for a while.
+        // Full: a write would wait in spite of reported readiness, for a while.
         let full = noise(7, 1 << 20);
         let fill = async {
             loop {
@@ -291,7 +291,7 @@ async fn a_refused_connect_is_a_reset_before_any_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_that_stops_holds_back_nobody() {
+async fn stopped_reader_holds_back_nobody() {
     within(async {
         let data = noise(9, 8 << 20);
         let origin = Origin::serve(data.as_slice()).await;

@@ -1,4 +1,4 @@
-//! Clients of the HTTP proxy that switch to another protocol, WebSocket for example.
+//! HTTP proxy clients switching protocols, WebSocket for example.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ fn asking(scheme: &str, origin: &Origin, more: &str) -> String {
 const SWITCHES: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade, X-Hop\r\nX-Hop: 1\r\n\
                         Upgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// Routes what goes to an origin past the link.
+/// Routes traffic to an origin past the link.
 fn direct_to(origin: &Origin) -> String {
     let port = origin.address.port();
     format!("[[policy]]\nmatch = {{ ports = [{port}] }}\npath = \"direct\"\n")
 }
 
-/// An origin that switches, says something at once, and then sends back what it receives.
+/// An origin that switches, sends a greeting at once, and then echoes.
 async fn switches() -> Origin {
     Origin::start(|stream| async move {
         let mut stream = BufReader::new(stream);
@@ -106,7 +106,7 @@ async fn bytes_sent_before_the_switch_arrive_behind_the_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn content_of_a_request_that_switches_is_sent_before_the_rest() {
+async fn content_of_a_switching_request_precedes_the_rest() {
     within(async {
         let origin = Origin::start(|stream| async move {
             let mut stream = BufReader::new(stream);
@@ -163,7 +163,7 @@ async fn refused_switch_is_an_answer_and_its_connection_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answer_to_a_refused_switch_is_whole_and_ends_in_order() {
+async fn answer_to_a_refused_switch_ends_in_order() {
     within(async {
         let data = Arc::new(noise(53, 4 << 20));
         let served = Arc::clone(&data);
@@ -233,7 +233,7 @@ async fn resets_behind_a_switch_reach_the_other_side() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_peer_resets_what_was_switched_and_a_cut_lane_does_not() {
+async fn only_a_lost_peer_resets_switched_connections() {
     within(async {
         let origin = switches().await;
         let mut relay = None;
@@ -257,7 +257,7 @@ async fn lost_peer_resets_what_was_switched_and_a_cut_lane_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn denied_destination_is_refused_to_who_switches_too() {
+async fn denied_destination_is_refused_to_switching_clients() {
     within(async {
         let origin = switches().await;
         let pair = Pair::with(&proxy("http", ""), "deny = [\"127.0.0.0/8\"]", async |hub| hub).await;
@@ -269,7 +269,7 @@ async fn denied_destination_is_refused_to_who_switches_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn switch_before_the_content_is_asked_for_is_a_bad_gateway() {
+async fn switch_ahead_of_the_content_is_a_bad_gateway() {
     within(async {
         let origin = Origin::start(|stream| async move {
             let mut stream = BufReader::new(stream);

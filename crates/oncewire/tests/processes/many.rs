@@ -66,7 +66,7 @@ fn a_thousand_connections_of_which_a_hundred_are_active_leave_nothing_behind() {
 }
 
 #[test]
-fn a_reader_that_stops_holds_back_nobody() {
+fn stopped_reader_holds_back_nobody() {
     let origin = Origin::server();
     let pair = pair(&Options::to(origin.address()));
     let slow_request = Request { seed: 60, len: 32 << 20 };

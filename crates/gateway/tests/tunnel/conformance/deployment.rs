@@ -1,7 +1,8 @@
-//! The network that the list is run on: a server with addresses for each way to it, and gateways on the ways.
+//! The list's network: a server with an address for each way, and gateways.
 //!
-//! Two gateways stand before the same hub: one in the client's router, with `forward`, `socks5` and `tproxy`, and one on
-//! the client's own host, with `redirect`. Rules take in by the address, so a direct connection needs only another.
+//! Two gateways stand before the same hub: one in the client's router, with `forward`, `socks5` and `tproxy`,
+//! and one on the client's own host, with `redirect`. Rules take in by the address, so a direct connection
+//! needs only another.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -38,14 +39,14 @@ pub(super) struct Keys {
     pub(super) link: &'static str,
 }
 
-/// A gateway in a host, with a runtime whose threads are there too.
+/// A gateway in a host, with a runtime of threads there.
 struct Located {
     runtime: Runtime,
     gateway: Option<Gateway>,
 }
 
 impl Deployment {
-    /// Builds the network and starts the gateways; none, with the reason printed, where that is not possible.
+    /// Builds the network and starts the gateways; none, with the reason printed, if that is not possible.
     pub(super) fn start(keys: &Keys) -> Option<Self> {
         if let Some(lacking) = PROGRAMS.iter().find(|program| !is_there(program)) {
             let ci = std::env::var_os("CI").is_some_and(|value| value == "true");
@@ -88,7 +89,7 @@ impl Deployment {
         }
     }
 
-    /// Has connects that nobody answers end after some seconds at every host, or, as usual, after two minutes.
+    /// Has unanswered connects end after some seconds at every host, or, as usual, after two minutes.
     pub(super) fn set_hasty(&self, hasty: bool) {
         let [retries, linear] = if hasty { [1, 0] } else { [6, 4] };
         for host in ["client", "branch", "hub"] {
@@ -108,7 +109,7 @@ impl Deployment {
              }'");
     }
 
-    /// Says whether every host has acknowledged all that was sent to it, lanes aside.
+    /// Whether every host has acknowledged all bytes sent to it, lanes aside.
     pub(super) fn is_silent(&self) -> bool {
         let ss = format!("ss -Htn state established {NO_LANE}");
         let silent = |host: &str| {
@@ -125,8 +126,8 @@ impl Deployment {
         [near, "hub"].iter().any(|host| !self.network.host(host).sh(&ss).is_empty())
     }
 
-    /// Says whether links that are up have no flow, and gateways on routers no socket but their lanes'. Where the other
-    /// gateway is away, the end of a flow is kept for it.
+    /// Whether links that are up have no flow, and gateways on routers no socket but their lanes'. While the
+    /// other gateway is away, the end of a flow is kept for it.
     pub(super) fn is_idle(&self) -> bool {
         let gateways = [&self.branch, &self.laptop].into_iter().chain(&self.hub);
         let statuses = gateways.filter_map(|located| Some(located.gateway.as_ref()?.status()));
@@ -136,8 +137,8 @@ impl Deployment {
             && ["branch", "hub"].iter().all(|host| self.network.host(host).sh(&ss).is_empty())
     }
 
-    /// Says whether the client's socket and the one on which its bytes reach the server both wait for a window to open:
-    /// the kernel's timer for that is all that runs there.
+    /// Whether the client's socket and the one writing its bytes to the server both wait for a window to
+    /// open: only the kernel's timer for that runs there.
     pub(super) fn is_stopped(&self, client_port: u16, server_port: u16) -> bool {
         let sockets = |host: &str, filter: &str| {
             let ss = format!("ss -Htno state established '( {filter} )'");
@@ -159,7 +160,7 @@ impl Located {
         let build = || Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = host.enter(build).unwrap();
         let dir = dir.to_owned();
-        // What a gateway starts in turn, threads and programs, is to be in the host as well.
+        // A gateway's own threads and programs are to be in the host as well.
         let started = runtime.spawn(async move { start(&dir, &config).await });
         let gateway = runtime.block_on(started).unwrap().unwrap();
         Self { runtime, gateway: Some(gateway) }
@@ -170,7 +171,7 @@ impl Drop for Located {
     fn drop(&mut self) {
         let Some(gateway) = self.gateway.take() else { return };
         let ended = self.runtime.spawn(gateway.shutdown(Duration::ZERO));
-        // A test that fails has something else to say.
+        // A failing test has something else to say.
         let _ = self.runtime.block_on(ended);
     }
 }
@@ -179,7 +180,8 @@ fn is_there(program: &str) -> bool {
     std::process::Command::new(program).arg("-V").output().is_ok()
 }
 
-/// Returns where the client connects to on a way, or asks its proxy for; the host is not there if not `reachable`.
+/// Returns the client's destination on a way, or its request to the proxy; the host is missing if not
+/// `reachable`.
 pub(super) fn address(way: Way, reachable: bool, port: u16) -> SocketAddr {
     let (block, family) = match way {
         Way::Direct | Way::Forward | Way::Socks5 => (DIRECT, Family::V4),
@@ -195,7 +197,7 @@ pub(super) fn address(way: Way, reachable: bool, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// Returns the first of the four ports that a way has for itself.
+/// Returns the first of a way's own four ports.
 pub(super) fn first_port(way: Way) -> u16 {
     let number = match way {
         Way::Direct => 0,
@@ -211,8 +213,8 @@ pub(super) fn first_port(way: Way) -> u16 {
     8000 + 10 * number
 }
 
-/// Gives the server its addresses, and has connections that no gateway took in, as it happens when one is late with its
-/// sign of life, wait for the next try instead of passing by.
+/// Gives the server its addresses. Connections not taken in, for a late sign of life, wait for the next try
+/// instead of passing by.
 fn prepare(network: &Network) {
     for block in [DIRECT, TPROXY, REDIRECT, HELD] {
         network.host("server").sh(&format!(
@@ -225,7 +227,7 @@ fn prepare(network: &Network) {
     }
     network.host("branch").sh(&guard("forward", TPROXY, ""));
     network.host("branch").sh(&guard("forward", HELD, ""));
-    // What the gateway on this host sends carries its mark.
+    // Packets of the gateway on this host carry its mark.
     network.host("client").sh(&guard("output", REDIRECT, "meta mark != 0x6f780000"));
 }
 
@@ -259,7 +261,7 @@ fn branch_intercepts(network: &Network, more: &str) -> String {
     );
     let first = first_port(Way::Forward);
     for port in first..first + 4 {
-        // The last of them leads to a host that is not there.
+        // The last of them leads to a missing host.
         let target = address(Way::Forward, port < first + 3, port);
         config += &format!(
             "[[intercept]]\nmode = \"forward\"\nlisten = \"{lan}:{port}\"\ntarget = \"{target}\"\n{more}"
@@ -282,28 +284,28 @@ fn redirects() -> String {
     )
 }
 
-/// Returns where the client finds the SOCKS proxy.
+/// Returns the SOCKS proxy's address for the client.
 pub(super) fn proxy(network: &Network) -> SocketAddr {
     SocketAddr::new(network.host("branch").lan_ip(Family::V4), SOCKS_PORT)
 }
 
-/// Returns where the client finds a `forward`.
+/// Returns a `forward`'s address for the client.
 pub(super) fn forward(network: &Network, port: u16) -> SocketAddr {
     let lan: IpAddr = network.host("branch").lan_ip(Family::V4);
     SocketAddr::new(lan, port)
 }
 
-/// The last number of the server's address for the ways that no rule takes in, for `tproxy` without and with `hold_syn`,
-/// and for `redirect`; at the next one there is nobody.
+/// The last number of the server's address for ways without rules, for `tproxy` without and with `hold_syn`,
+/// and for `redirect`; the next one is unused.
 const DIRECT: u16 = 16;
 const TPROXY: u16 = 32;
 const HELD: u16 = 64;
 const REDIRECT: u16 = 48;
 
-/// What takes connections in, and what looks at sockets.
+/// For interception, and for looking at sockets.
 const PROGRAMS: [&str; 2] = ["nft", "ss"];
 
-/// For `ss`: what is not between gateways.
+/// For `ss`: everything but traffic between gateways.
 const NO_LANE: &str = "'( sport != :7400 and dport != :7400 )'";
 
 const SOCKS_PORT: u16 = 1080;

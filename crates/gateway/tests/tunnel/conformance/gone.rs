@@ -1,4 +1,4 @@
-//! Hosts that vanish without a word, and clients that give up.
+//! Vanishing hosts, and clients giving up.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const WAYS: [Way; 5] =
     [Way::Direct, Way::Forward, Way::Socks5, Way::Tproxy(Family::V6), Way::Redirect(Family::V4)];
 
 #[test]
-fn a_server_that_vanishes_ends_connections_direct_and_through_gateways() {
+fn vanished_server_ends_connections_on_all_ways() {
     isolated(|| {
         let keys = Keys { gateway: "keepalive = \"1 s\"\n", ..Keys::default() };
         let Some(deployment) = Deployment::start(&keys) else { return };
@@ -24,7 +24,7 @@ fn a_server_that_vanishes_ends_connections_direct_and_through_gateways() {
 }
 
 #[test]
-fn a_client_that_vanishes_ends_connections_direct_and_through_gateways() {
+fn vanished_client_ends_connections_on_all_ways() {
     isolated(|| {
         // Its own gateway vanishes with it, and is waited for no longer than that.
         let link = "[link]\nresume_window = \"2 s\"\n";
@@ -34,10 +34,10 @@ fn a_client_that_vanishes_ends_connections_direct_and_through_gateways() {
     });
 }
 
-/// Has a host vanish in the middle of a connection on each way; of its ends, `order` puts first the one that must hear
-/// of it.
+/// Has a host vanish in the middle of a connection on each way; of its ends, `order` puts the one to be
+/// notified first.
 ///
-/// Direct, its own keep-alive tells it; behind a gateway, the far gateway's does.
+/// Direct, its own keep-alive notices; behind a gateway, the far gateway's does.
 fn vanish(deployment: &Deployment, host: &str, order: fn(TcpStream, TcpStream) -> [TcpStream; 2]) {
     let (runtime, benches) = prepare(deployment, &WAYS);
     runtime.block_on(within(async {
@@ -64,7 +64,7 @@ fn vanish(deployment: &Deployment, host: &str, order: fn(TcpStream, TcpStream) -
 }
 
 #[test]
-fn a_connect_that_the_client_gives_up_is_given_up_by_the_gateway_that_makes_it() {
+fn abandoned_connect_is_given_up_by_its_gateway() {
     isolated(|| {
         let keys = Keys { forward: "on_peer_loss = \"direct\"\n", ..Keys::default() };
         let Some(mut deployment) = Deployment::start(&keys) else { return };
@@ -84,7 +84,7 @@ fn give_up(deployment: &Deployment, ways: &[Way]) {
     }
 }
 
-/// Connects to a server that does not answer, and has had enough once the connect is under way there.
+/// Connects to a silent server, and gives up once the connect is under way there.
 async fn begin_and_give_up(bench: &Bench<'_>) {
     let port = bench.port(Target::Filtered);
     let _filler = bench.fill().await;

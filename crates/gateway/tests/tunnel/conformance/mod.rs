@@ -1,8 +1,8 @@
-//! The conformance list: what two applications see of each other, direct and through gateways.
+//! The conformance list: two applications, direct and through gateways.
 //!
-//! Each scenario is one script for both ends. It is run on direct connections and on every way through gateways at once,
-//! and what the two ends saw must be the same, or be the difference that is written beside it. The table in
-//! `docs/reference/conformance.md` is what this prints; `ONCEWIRE_UPDATE=1` writes it there.
+//! Each scenario is one script for both ends. It is run on direct connections and on every way through
+//! gateways at once, and both ends must see the same everywhere, or the documented difference. The table in
+//! `docs/reference/conformance.md` is this test's output; `ONCEWIRE_UPDATE=1` writes it there.
 
 mod deployment;
 mod gone;
@@ -46,38 +46,38 @@ impl Way {
     }
 }
 
-/// Where the client wants to go.
+/// The client's destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
-    /// A server that accepts.
+    /// An accepting server.
     Server,
-    /// A port where nobody listens.
+    /// A port without a listener.
     Nobody,
-    /// A server that answers no connection for as long as its queue is full.
+    /// A server silent to connects while its queue is full.
     Filtered,
-    /// An address that no host has, as a router says.
+    /// An address without a host, by a router's answer.
     Nowhere,
 }
 
-/// One script for both ends, which returns what they saw.
+/// One script for both ends; it returns their observations.
 type Script = for<'a> fn(&'a Bench<'a>) -> Pin<Box<dyn Future<Output = String> + 'a>>;
 
 /// A line of the table.
 struct Scenario {
     name: &'static str,
     script: Script,
-    /// What is seen instead on ways on which connects succeed before the server is asked.
+    /// The different observation on ways with connects succeeding before the server is asked.
     accepted_first: Option<&'static str>,
-    /// Whether it is about a connect that takes as long as the system lets it.
+    /// Whether it is about a connect taking the system's full time.
     takes_all_time: bool,
 }
 
-/// What is seen where connects succeed before the server is asked, if that comes to nothing.
+/// Observation of a failed connect on ways with connects succeeding before the server is asked.
 const RESET: &str = "client: connected; nothing, reset";
 
 impl Scenario {
-    /// Says whether it is run on a way. What `hold_syn` is about is connects that come to nothing; where one succeeds, a
-    /// server may see another before it, if the gateway had to let that go because it was late with its sign of life.
+    /// Whether it is run on a way. `hold_syn` is about failing connects; if one succeeds, a server may see
+    /// another before it, when the gateway had to let that go for a late sign of life.
     fn is_for(&self, way: Way) -> bool {
         !matches!(way, Way::Held(_)) || self.accepted_first == Some(RESET)
     }
@@ -101,17 +101,17 @@ impl<'a> Bench<'a> {
             socket.bind(address).unwrap();
             socket.listen(backlog).unwrap()
         };
-        // In the queue of the second is room for one connection, the one that fills it.
+        // The second one's queue has room for one connection, the filling one.
         let (listener, filtered) = (listen(Target::Server, 1024), listen(Target::Filtered, 0));
         Self { way, deployment, listener, filtered }
     }
 
-    /// Connects to a target; what a proxy says is the error that it stands for.
+    /// Connects to a target; a proxy's answer is turned into its error.
     async fn connect(&self, target: Target) -> io::Result<TcpStream> {
         let network = &self.deployment.network;
         let port = self.port(target);
         let address = deployment::address(self.way, target != Target::Nowhere, port);
-        // Who gives up is not to end its stream instead, which it may do if it is connected to a gateway unbeknown to it.
+        // A client giving up must not end its stream instead, as it may if a gateway has accepted it.
         let resets = target == Target::Filtered;
         match self.way {
             Way::Direct | Way::Tproxy(_) | Way::Held(_) | Way::Redirect(_) => {
@@ -125,7 +125,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Connects the client to an address; `resets` says that the connection is reset when it is dropped.
+    /// Connects the client to an address; with `resets` the connection is reset when it is dropped.
     async fn dial(&self, address: SocketAddr, resets: bool) -> io::Result<TcpStream> {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4,
@@ -144,7 +144,7 @@ impl<'a> Bench<'a> {
         (client.unwrap(), server.unwrap().0)
     }
 
-    /// Fills the queue of a server that accepts nothing: from now on it answers no connection.
+    /// Fills the queue of a server accepting nothing: from now on it answers no connection.
     async fn fill(&self) -> TcpStream {
         let filler = deployment::address(Way::Direct, true, self.port(Target::Filtered));
         self.dial(filler, false).await.unwrap()
@@ -175,7 +175,7 @@ async fn socks5(mut stream: TcpStream, address: SocketAddr) -> io::Result<TcpStr
     }
 }
 
-/// Reads to the end and says what came and how it ended.
+/// Reads to the end and returns the bytes and the kind of end.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let ended = stream.read_to_end(&mut bytes).await;
@@ -200,10 +200,10 @@ fn end<T>(ended: &io::Result<T>) -> &'static str {
     }
 }
 
-/// How long something that must not happen is watched.
+/// How long a forbidden event is watched for.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// How long a connection that an early answer is expected on is tried.
+/// How long a connection with an expected early answer is tried.
 const TRY: Duration = Duration::from_secs(2);
 
 /// Says whether something has still not happened after a while.
@@ -211,7 +211,7 @@ async fn waits(what: impl Future) -> &'static str {
     if tokio::time::timeout(WAIT, what).await.is_err() { "waits" } else { "is there" }
 }
 
-/// Runs a scenario on all ways at once, and returns what was seen on each.
+/// Runs a scenario on all ways at once, and returns each way's observations.
 fn run<'a>(scenario: &'a Scenario, benches: &'a [Bench<'a>], runtime: &Runtime) -> Vec<String> {
     println!("{}", scenario.name);
     if scenario.takes_all_time {
@@ -247,7 +247,7 @@ async fn all<T>(mut waited_for: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> V
     results.into_iter().flatten().collect()
 }
 
-/// Starts the servers of some ways, and what runs both ends.
+/// Starts the servers of some ways, and the runtime of both ends.
 fn prepare<'a>(deployment: &'a Deployment, ways: &[Way]) -> (Runtime, Vec<Bench<'a>>) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let inside = runtime.enter();
@@ -256,7 +256,7 @@ fn prepare<'a>(deployment: &'a Deployment, ways: &[Way]) -> (Runtime, Vec<Bench<
     (runtime, benches)
 }
 
-/// Runs the list on these ways; the first is what the others are compared with. Returns the table's lines.
+/// Runs the list on these ways; the first is the reference. Returns the table's lines.
 fn compare(deployment: &Deployment, ways: &[Way]) -> String {
     let (runtime, benches) = prepare(deployment, ways);
     let mut table = String::new();
@@ -279,7 +279,7 @@ fn compare(deployment: &Deployment, ways: &[Way]) -> String {
 }
 
 #[test]
-fn applications_see_through_a_pair_what_they_see_direct() {
+fn applications_see_no_difference_through_a_pair() {
     isolated(|| {
         let Some(deployment) = Deployment::start(&Keys::default()) else { return };
         let transparent = Family::BOTH
@@ -297,7 +297,7 @@ fn applications_see_through_a_pair_what_they_see_direct() {
 }
 
 #[test]
-fn applications_see_through_a_gateway_without_a_peer_what_they_see_direct() {
+fn applications_see_no_difference_through_a_lone_gateway() {
     isolated(|| {
         let keys = Keys { forward: "on_peer_loss = \"direct\"\n", ..Keys::default() };
         let Some(mut deployment) = Deployment::start(&keys) else { return };

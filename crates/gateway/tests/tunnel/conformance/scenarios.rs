@@ -1,4 +1,4 @@
-//! The scripts, and what is written beside them.
+//! The scripts, with their expected observations.
 
 use std::io;
 
@@ -147,10 +147,10 @@ async fn send_and_reset(bench: &Bench<'_>, by_server: bool) -> String {
     .await
 }
 
-/// What a system sends at once on a connection that is new.
+/// A system's initial burst on a new connection.
 const AT_ONCE: usize = 10_000;
 
-/// Does something several times, since it depends on who is scheduled, and says what was seen each time.
+/// Repeats a test dependent on scheduling, and returns each observation.
 async fn often(what: impl AsyncFn() -> String) -> String {
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..10 {
@@ -170,7 +170,7 @@ async fn data_after_close(bench: &Bench<'_>) -> String {
             Err(error) => break Err::<(), _>(error),
         }
     };
-    // Which of the two a write meets first depends on who is scheduled.
+    // The first error of a write depends on scheduling.
     let failed = matches!(end(&failed), "reset" | "broken pipe");
     format!("client: {ended}; writing {}", if failed { "fails" } else { "goes on" })
 }
@@ -191,7 +191,7 @@ async fn unanswered(bench: &Bench<'_>) -> String {
     seen
 }
 
-/// Says what became of a connect that came to nothing.
+/// Describes the outcome of a failed connect.
 async fn outcome(connected: io::Result<TcpStream>) -> String {
     match connected {
         // The reset may come before the connect is looked at.
@@ -204,7 +204,7 @@ async fn outcome(connected: io::Result<TcpStream>) -> String {
 async fn filtered(bench: &Bench<'_>) -> String {
     let filler = bench.fill().await;
     let mut connecting = Box::pin(bench.connect(Target::Filtered));
-    // A gateway that was late with its sign of life takes in the next connection; one that is known stays outside.
+    // A gateway with a late sign of life takes in the next connection; a known one stays outside.
     let early = loop {
         let wait = if bench.way.accepts_first() { TRY } else { WAIT };
         let early = tokio::time::timeout(wait, &mut connecting).await;
@@ -331,7 +331,7 @@ async fn idle(bench: &Bench<'_>) -> String {
     format!("client: {silent}; then {}", rest(&mut client).await)
 }
 
-/// Makes a connection that has carried a byte each way.
+/// Makes a connection with a byte exchanged each way.
 pub(super) async fn exchanged(bench: &Bench<'_>) -> (TcpStream, TcpStream) {
     let (mut client, mut server) = bench.both().await;
     client.write_all(b"?").await.unwrap();
@@ -341,7 +341,7 @@ pub(super) async fn exchanged(bench: &Bench<'_>) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// Reads to the end, where `len` bytes are expected that repeat `piece`.
+/// Reads to the end, expecting `len` bytes of repetitions of `piece`.
 async fn all_right(stream: &mut TcpStream, piece: &[u8], len: usize) -> String {
     let mut bytes = Vec::with_capacity(len);
     let ended = stream.read_to_end(&mut bytes).await;

@@ -1,18 +1,18 @@
-//! Connections to proxies, which outlive what a reload changes.
+//! Proxy connections outliving changes by a reload.
 
 use tokio::io::BufReader;
 
 use super::*;
 use crate::http::head;
 
-/// Asks an origin for something by way of a proxy, over a connection that is kept; the head of the answer.
+/// Sends a request to an origin by way of a proxy, over a kept connection; returns the head of the answer.
 async fn asks(client: &mut BufReader<TcpStream>, origin: SocketAddr) -> Vec<String> {
     let request = format!("GET http://{origin}/ HTTP/1.1\r\nHost: {origin}\r\n\r\n");
     client.get_mut().write_all(request.as_bytes()).await.unwrap();
     head(client).await
 }
 
-/// An origin that answers each request with nothing.
+/// An origin answering each request with an empty body.
 async fn answers_nothing() -> Origin {
     Origin::start(|stream| async move {
         let mut stream = BufReader::new(stream);
@@ -24,7 +24,7 @@ async fn answers_nothing() -> Origin {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_keeps_a_connection_to_a_proxy_goes_by_the_link_and_the_rules_that_a_reload_brought() {
+async fn kept_proxy_connection_follows_the_reloaded_link_and_rules() {
     within(async {
         let (first, second) = (answers_nothing().await, answers_nothing().await);
         let intercept = proxy("http", "on_peer_loss = \"direct\"");
@@ -49,7 +49,7 @@ async fn who_keeps_a_connection_to_a_proxy_goes_by_the_link_and_the_rules_that_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_to_a_proxy_end_behind_their_answer_where_a_reload_changed_or_removed_it() {
+async fn changed_proxy_ends_connections_behind_their_answer() {
     within(async {
         let (asked, answers) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let waits = (Arc::clone(&asked), Arc::clone(&answers));
