@@ -35,7 +35,7 @@ CEILINGS = {
     "crates/fingerprint": 2.5,
     "crates/lab": 2.5,
     "crates/netem": 2.5,
-    "crates/oncewire": 6.2,
+    "crates/oncewire": 2.5,
     "crates/packet": 2.5,
     "crates/store": 2.5,
     "crates/sys": 2.5,

@@ -10,7 +10,7 @@ use oncewire_gateway::config::units::Size;
 use crate::logs;
 use crate::{demo, measure, train};
 
-/// Sends every byte once: gateways at the ends of a slow link remember what has crossed it.
+/// WAN optimizer that sends every byte once: gateways at both ends of a slow link remember its traffic.
 #[derive(Debug, Parser)]
 #[command(name = "oncewire", version, max_term_width = 110, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
@@ -31,30 +31,30 @@ pub(crate) struct Cli {
 /// A command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show on this machine, over an emulated link, what oncewire saves
+    /// Show oncewire's savings on this machine, over an emulated link
     Demo(demo::Args),
     /// Make a gateway's key pair and print its public key
     Keygen(Keygen),
-    /// Check a configuration and print what would run
+    /// Check a configuration and describe the gateway it would run
     Check(WithConfig),
     /// Run a gateway until SIGTERM or SIGINT; flows may finish, a second signal stops it at once; SIGHUP reloads
     Run(WithConfig),
     /// Print a running gateway's links and savings
     #[command(after_long_help = STATUS_LEGEND, after_help = "With --help: what the columns mean.")]
     Status(Status),
-    /// Print the flows that are open in a running gateway
+    /// Print a running gateway's open flows
     Flows(Ask),
-    /// Print the rules that lead connections to a gateway, for a shell to load
+    /// Print the rules for leading connections to a gateway, for a shell to load
     ///
-    /// They are those of nftables and routing that `mode = "tproxy"`, `mode = "redirect"` and `allow_sources` need.
+    /// They are the rules of nftables and routing for `mode = "tproxy"`, `mode = "redirect"` and `allow_sources`.
     Rules(Rules),
-    /// Clear what gateways remember
+    /// Clear gateways' logs and chunk stores
     #[command(subcommand)]
     Cache(Cache),
     /// Look at the chunk store, check it, or make it smaller
     #[command(subcommand)]
     Store(Store),
-    /// Measure what files would save, with every byte checked
+    /// Measure the savings on files, with every byte checked
     Measure(measure::Args),
     /// Train SAMPLEBYTE's bytes on files
     Train(train::Args),
@@ -79,12 +79,12 @@ pub(crate) struct Keygen {
     #[arg(long, conflicts_with = "show")]
     pub(crate) encrypt_key: bool,
 
-    /// Make a key for a `[[group]]` instead, which all its members get a copy of, and print nothing
+    /// Make a key for a `[[group]]` instead, to be copied to all its members, and print nothing
     #[arg(long, conflicts_with_all = ["show", "encrypt_key"])]
     pub(crate) group: bool,
 }
 
-/// What the columns of `status` mean.
+/// The meaning of the columns of `status`.
 const STATUS_LEGEND: &str = "\
 Columns, of bytes and flows since the gateway started:
   ROUND TRIP       to the peer and back, smoothed
@@ -114,7 +114,7 @@ A row lacks what its destination moved before it had one: no more than a
 thousandth of all that was delivered. No byte is in two rows or in none.
 docs/reference/json.md says more, under the same words of --json.";
 
-/// Arguments of commands that need a configuration.
+/// Arguments of commands with a configuration.
 #[derive(Args, Debug)]
 pub(crate) struct WithConfig {
     /// The configuration
@@ -129,29 +129,29 @@ pub(crate) struct Rules {
     #[arg(short, long, value_name = "FILE", value_parser = unless_dash(NO_CONFIG))]
     pub(crate) config: PathBuf,
 
-    /// Print what is loaded now instead
+    /// Print the loaded rules instead
     #[arg(long)]
     pub(crate) installed: bool,
 
-    /// Remove what is loaded, which a gateway that was killed leaves behind without effect
+    /// Remove the loaded rules; a killed gateway leaves them behind without effect
     #[arg(long, conflicts_with = "installed")]
     pub(crate) remove: bool,
 }
 
-/// What can be done with logs.
+/// The subcommands for logs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cache {
-    /// Forget everything that crossed the link to a peer, or to all peers, in memory and on disk, with the chunk store
+    /// Forget all traffic with a peer, or with all peers, in memory and on disk, with the chunk store
     ///
-    /// A running gateway clears its logs itself; flows go on. With -c FILE and no running gateway the files are removed,
-    /// also those of peers that are no longer configured. The other gateway keeps its own: clear there too.
+    /// A running gateway clears its logs itself; flows go on. With -c FILE and no running gateway the files are
+    /// removed, also those of peers no longer configured. The other gateway keeps its own: clear there too.
     Clear(Clear),
 }
 
 /// Arguments of `cache clear`.
 #[derive(Args, Debug)]
 pub(crate) struct Clear {
-    /// Only this peer's logs, and what is known of its chunk store; chunks stay, since they are not sorted by peers
+    /// Only this peer's logs, and the knowledge of its chunk store; chunks stay, since they are not sorted by peers
     #[arg(long, value_name = "NAME")]
     pub(crate) peer: Option<String>,
 
@@ -159,28 +159,28 @@ pub(crate) struct Clear {
     pub(crate) ask: Ask,
 }
 
-/// What can be done with a chunk store.
+/// The subcommands for a chunk store.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Store {
-    /// Print what is in the store
+    /// Print the store's content and state
     ///
     /// A running gateway is asked, if its configuration has an admin interface.
     Stat(StoreAt),
     /// Read everything in the store and compare it with its checks
     ///
-    /// Ends with exit code 1 if anything is damaged or gone, or cannot be read: containers, or whole files. The index and
-    /// what else is made again from those files is not checked. What a crash or power cut may have left is a note. What is
-    /// damaged is never used, whether it is known or not; compact drops it. No gateway may be using the store.
+    /// Ends with exit code 1 if anything is damaged, gone or unreadable: containers, or whole files. The index and
+    /// other files rebuilt from those are not checked. Possible remains of a crash or power cut are a note. Damaged
+    /// content is never used, known or not; compact drops it. No gateway may be using the store.
     Verify(StoreWork),
-    /// Write everything again that is sound and can still be found, and drop the rest
+    /// Write all sound and live content again, and drop the rest
     ///
-    /// Takes the room of two more segments meanwhile. What is damaged, and what the disk refuses to read, is left behind and
-    /// listed; files of which nothing can be read now stay as they are, as does what has the name of a file of the store and
-    /// is none, and the exit code is 1. No gateway may be using the store.
+    /// Takes the room of two more segments meanwhile. Content damaged or refused by the disk is left behind and
+    /// listed; files without any readable content stay as they are, as do other things with a store file's name, and
+    /// the exit code is 1. No gateway may be using the store.
     Compact(Compact),
 }
 
-/// Where a chunk store is.
+/// The place of a chunk store.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("store").required(true))]
 pub(crate) struct StoreAt {
@@ -188,12 +188,12 @@ pub(crate) struct StoreAt {
     #[arg(short, long, value_name = "FILE", group = "store", value_parser = unless_dash(NO_CONFIG))]
     pub(crate) config: Option<PathBuf>,
 
-    /// The store's folder, where there is no configuration
+    /// The store's directory, without a configuration
     #[arg(long, value_name = "DIR", group = "store")]
     pub(crate) path: Option<PathBuf>,
 
-    /// The key that the store in DIR is encrypted with; a configuration names its own
-    // To `requires` alone it is enough that something else of the group is there.
+    /// The encryption key of the store in DIR; a configuration names its own
+    // `requires` alone would be content with anything else of the group.
     #[arg(long, value_name = "FILE", requires = "path", conflicts_with = "config")]
     pub(crate) encrypt_key_file: Option<PathBuf>,
 
@@ -202,13 +202,13 @@ pub(crate) struct StoreAt {
     pub(crate) json: bool,
 }
 
-/// Arguments of what goes through a whole chunk store.
+/// Arguments of commands on a whole chunk store.
 #[derive(Args, Debug)]
 pub(crate) struct StoreWork {
     #[command(flatten)]
     pub(crate) at: StoreAt,
 
-    /// Print a line on standard error every five seconds that says how much is done; a terminal shows it without asking
+    /// Print progress on standard error every five seconds; a terminal always shows it
     #[arg(long)]
     pub(crate) progress: bool,
 }
@@ -224,19 +224,19 @@ pub(crate) struct Compact {
     pub(crate) to: Option<Size>,
 }
 
-/// Arguments of commands that ask a running gateway.
+/// Arguments of queries to a running gateway.
 #[derive(Args, Debug)]
 pub(crate) struct Ask {
-    /// The gateway's configuration, which says where its admin interface is
+    /// The gateway's configuration, for the address of its admin interface
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["admin", "token_file"],
           value_parser = unless_dash(NO_CONFIG))]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where the gateway's admin interface is
+    /// The address of the gateway's admin interface
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN)]
     pub(crate) admin: String,
 
-    /// A file with the token that the admin interface asks for
+    /// A file with the admin interface's token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
@@ -248,8 +248,8 @@ pub(crate) struct Ask {
 /// Arguments of `status`.
 #[derive(Args, Debug)]
 pub(crate) struct Status {
-    /// Print what flows moved and what crossed for them by destination and port instead, the costliest first; --json has
-    /// it in any case
+    /// Print the flows' bytes and their wire bytes by destination and port instead, the costliest first; --json
+    /// always has them
     #[arg(long)]
     pub(crate) destinations: bool,
 
@@ -265,7 +265,7 @@ pub(crate) struct Completions {
     pub(crate) shell: Shell,
 }
 
-/// Reads the name of a file to be read, where `-` is standard input.
+/// Reads the name of an input file, with `-` as standard input.
 pub(crate) fn source() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().map(|path| match path.as_os_str() == "-" {
         true => PathBuf::from("/dev/stdin"),

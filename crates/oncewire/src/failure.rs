@@ -1,4 +1,4 @@
-//! From an error to what people read and the exit code that scripts read.
+//! Errors as messages for people and exit codes for scripts.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use oncewire_gateway::config::{ConfigError, SetError};
 use oncewire_gateway::daemon::StartError;
 
-/// The command line, or a file that it names, asks for what cannot be done as written: exit code 2.
+/// A command line, or a file named there, without possible execution: exit code 2.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -21,7 +21,7 @@ impl std::error::Error for Usage {}
 
 /// Has an error printed to standard error and returns its exit code: 2 for wrong usage or configuration, else 1.
 pub(crate) fn report(error: &anyhow::Error, print: impl FnOnce(&str)) -> ExitCode {
-    // A reader of our output that has seen enough, such as `head`, is no failure of ours to talk about.
+    // A reader with enough of our output, such as `head`, is no failure of ours to talk about.
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::from(FAILED);
     }
@@ -33,7 +33,7 @@ pub(crate) fn report(error: &anyhow::Error, print: impl FnOnce(&str)) -> ExitCod
     ExitCode::from(if error.is::<Usage>() || error.is::<SetError>() { WRONG } else { FAILED })
 }
 
-/// Returns what is wrong with a configuration, also if it was found out only at the start.
+/// Returns a configuration's error, also one found only at the start.
 fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
     error.downcast_ref().or_else(|| match error.downcast_ref()? {
         StartError::Config(config) => Some(config),
@@ -41,7 +41,7 @@ fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
     })
 }
 
-/// Writes an error and what caused it, without causes that the message above them has told already.
+/// Writes an error and its causes, except those already in the message above them.
 fn told(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_caused_an_error_is_said_once() {
+    fn cause_of_an_error_is_said_once() {
         let refused = || io::Error::from(io::ErrorKind::AddrInUse);
         let cause = refused().to_string();
         let silent = Err::<(), _>(refused()).context("cannot listen").unwrap_err();

@@ -18,11 +18,11 @@ use tracing_subscriber::{Registry, fmt, registry, reload};
 pub(crate) enum Level {
     /// Nothing.
     Off,
-    /// What fails.
+    /// Failures.
     Error,
-    /// And what is not as it should be.
+    /// And irregularities.
     Warn,
-    /// And what changes: links, peers, start and stop.
+    /// And changes: links, peers, start and stop.
     Info,
     /// And each flow and lane.
     Debug,
@@ -39,28 +39,28 @@ pub(crate) enum Format {
     Json,
 }
 
-/// The log of this process, of which a configuration may say how much is in it.
+/// The log of this process; a configuration may set its level.
 pub(crate) struct Log {
     level: reload::Handle<LevelFilter, Registry>,
-    /// What the command line says, which holds.
+    /// The command line's level; it takes precedence.
     asked_for: Option<Level>,
-    /// What holds if nobody says anything.
+    /// The default level.
     usual: Level,
-    /// What lines wait in for a thread that writes them; none if each is written where it is logged.
+    /// A queue of lines for the writing thread; none if each is written in place.
     lines: Option<LogLines>,
 }
 
-/// Where lines are written.
+/// The place of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writing {
-    /// Where they are logged.
+    /// In the logging thread.
     InPlace,
     /// By a thread of their own, since nothing may hang with the reader of the log.
     Apart,
 }
 
 impl Log {
-    /// Takes on what a configuration says, if the command line says nothing else.
+    /// Takes on a configuration's level, unless the command line sets another.
     pub(crate) fn configure(&self, configured: Option<LevelFilter>) {
         let filter = match (self.asked_for, configured) {
             (None, Some(configured)) => configured,
@@ -79,7 +79,7 @@ impl Log {
         let _ = self.level.reload(filter);
     }
 
-    /// Starts the thread that writes, if there is to be one, with the privileges that the caller has now.
+    /// Starts the writing thread, if there is to be one, with the caller's present privileges.
     pub(crate) fn start_writing(&self) -> io::Result<()> {
         self.lines.as_ref().map_or(Ok(()), LogLines::start)
     }
@@ -153,7 +153,7 @@ fn log_panic(panicked: &PanicHookInfo<'_>, lines: &LogLines) {
 /// How long the end of the process waits for the reader of the log.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// How long a thread that panics waits for it.
+/// The time a panicking thread waits for it.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A log that hands on what is written.
+    /// A log that hands its output on.
     struct Sink(mpsc::Sender<Vec<u8>>);
 
     impl Write for Sink {

@@ -1,4 +1,4 @@
-//! The `oncewire` command: commands and flags only. What they do is in the libraries.
+//! The `oncewire` command: only commands and flags; the libraries do the work.
 
 mod cli;
 mod commands;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Err(wrong) if wrong.use_stderr() => wrong.exit(),
         Err(help) => return tell(&help),
     };
-    // The demo's table is not to be broken up by what its two gateways have to say, one of which it restarts.
+    // The demo's table is not to be broken up by log lines of its two gateways, one of them restarted.
     let quiet = matches!(cli.command, cli::Command::Demo(_));
     let usual = if quiet { logs::Level::Error } else { logs::Level::Info };
     let writing = match &cli.command {
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 /// Prints help, or the version.
 fn tell(help: &clap::Error) -> ExitCode {
     match help.print().and_then(|()| io::stdout().flush()) {
-        // Whoever read has seen enough.
+        // The reader has enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         written => output::said(written)
             .map_or_else(|error| failure::report(&error, |text| eprintln!("{text}")), |()| ExitCode::SUCCESS),

@@ -57,7 +57,7 @@ impl Table {
     }
 }
 
-/// Replaces control characters, which names that others chose might bring to a terminal.
+/// Replaces control characters, a danger of foreign names for a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
@@ -72,8 +72,8 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(unknown, |share| percent_of(share, 1))
 }
 
-/// Writes a share as per cent with so many digits after the point. What is less than all is never written as 100, and
-/// what rounds to nothing has no sign.
+/// Writes a share as per cent with so many digits after the point. A share below all is never written as 100, and one
+/// rounded to nothing has no sign.
 pub(crate) fn percent_of(share: f64, digits: usize) -> String {
     let written = |percent: f64| format!("{percent:.digits$}");
     let mut text = written(share * 100.0);
@@ -106,7 +106,7 @@ pub(crate) fn counted(number: u64, one: &str, others: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { others })
 }
 
-/// Writes what stands for an unknown figure.
+/// Writes the mark of an unknown figure.
 pub(crate) fn unknown() -> String {
     "-".to_owned()
 }

@@ -65,7 +65,7 @@ fn people_get_a_table() {
 }
 
 #[test]
-fn wrong_usage_says_what_and_is_exit_code_two() {
+fn wrong_usage_is_explained_with_exit_code_two() {
     let dir = tempfile::tempdir().unwrap();
     let path = sample(dir.path());
     for (arguments, said) in [

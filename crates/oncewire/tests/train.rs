@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 #[test]
-fn the_line_that_is_printed_can_be_put_into_a_configuration() {
+fn printed_line_fits_into_a_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let path = capitals(dir.path());
     let output = train(&[&path, &path]);
@@ -24,7 +24,7 @@ fn the_line_that_is_printed_can_be_put_into_a_configuration() {
 }
 
 #[test]
-fn wrong_usage_is_exit_code_two_and_nothing_to_learn_is_one() {
+fn wrong_usage_exits_with_two_and_nothing_to_learn_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = capitals(dir.path());
     let folder = dir.path().to_str().unwrap();
@@ -46,7 +46,7 @@ fn wrong_usage_is_exit_code_two_and_nothing_to_learn_is_one() {
     }
 }
 
-/// Writes hexadecimal digits as the letters A to P, none of which is in the paper's table.
+/// Writes hexadecimal digits as the letters A to P, all outside the paper's table.
 fn capitals(dir: &Path) -> String {
     let path = dir.join("capitals");
     let digits = (0u64..30_000).flat_map(|number| {

@@ -14,7 +14,7 @@ use crate::common::gateway::{Gateway, cpu_time};
 use crate::common::wait::{LIMIT, eventually};
 use crate::transparent::{Told, gateways};
 
-/// Where the server listens.
+/// The server's addresses.
 pub(crate) struct Ports {
     pub(crate) bypassed: u16,
     pub(crate) direct: u16,
@@ -23,14 +23,14 @@ pub(crate) struct Ports {
 
 pub(crate) const PORTS: Ports = Ports { bypassed: 8001, direct: 8002, uncoded: 8003 };
 
-/// A client that begins with this byte is sent [`BYTES`]; any other is sent bytes for as long as it stays.
+/// A client's first byte to ask for [`BYTES`]; with any other it gets bytes until it leaves.
 pub(crate) const SEND: u8 = b's';
 
 /// A running pair between a client and a server.
 pub(crate) struct Deployment {
     branch: Gateway,
     hub: Gateway,
-    // Behind the gateways, which end first.
+    // Behind the gateways; they end first.
     network: Network,
     server: IpAddr,
     _dir: TempDir,
@@ -44,7 +44,7 @@ pub(crate) struct Exhausted<'a> {
 }
 
 impl Deployment {
-    /// Builds the network and starts everything; `None`, with the reason printed, where that cannot be.
+    /// Builds the network and starts everything; `None`, with the reason printed, if impossible.
     pub(crate) fn start() -> Option<Self> {
         let network = Network::builder().line(Line::Plain).build_or_skip()?;
         let dir = tempfile::tempdir().expect("a folder");
@@ -59,7 +59,7 @@ impl Deployment {
             });
         }
         let Ports { bypassed, direct, uncoded } = PORTS;
-        // Which peer a connection would take is not for the kernel to know, so the second rule is the gateway's.
+        // The kernel cannot know a connection's peer, so the second rule is the gateway's.
         let policies = format!(
             "[[policy]]\nmatch = {{ ports = [{bypassed}] }}\npath = \"direct\"\n\
              [[policy]]\nmatch = {{ ports = [{direct}], peers = [\"hub\"] }}\npath = \"direct\"\n\
@@ -81,12 +81,12 @@ impl Deployment {
         self.network.host("client").enter(|| TcpStream::connect(to).expect("the server answers"))
     }
 
-    /// Returns the processor time so far of the branch, of the hub, and of this process, where client and server are.
+    /// Returns the CPU time so far of the branch, of the hub, and of this process, the home of client and server.
     pub(crate) fn processor_time(&self) -> [Duration; 3] {
         [self.branch.pid(), self.hub.pid(), std::process::id()].map(cpu_time)
     }
 
-    /// Leaves the branch without pipes: connections that nobody reads hold all of them, and it may open no more.
+    /// Leaves the branch without pipes: unread connections hold all of them, and it may open no more.
     pub(crate) fn exhaust_pipes(&self) -> Exhausted<'_> {
         let mut stalled = Vec::new();
         while stalled.is_empty() || self.pipes() > stalled.len() {
@@ -102,7 +102,7 @@ impl Deployment {
         Exhausted { deployment: self, limit, _stalled: stalled }
     }
 
-    /// Counts the pipes that the branch has, of which each has two ends.
+    /// Counts the branch's pipes; each has two ends.
     fn pipes(&self) -> usize {
         let files = fs::read_dir(format!("/proc/{}/fd", self.branch.pid())).expect("it runs").flatten();
         let mut pipes: Vec<_> = files
@@ -120,7 +120,7 @@ impl Drop for Exhausted<'_> {
     }
 }
 
-/// Sets how many files a gateway may have, and returns what held before.
+/// Sets a gateway's limit of files, and returns the earlier one.
 fn limit_files(gateway: &Gateway, limit: Rlimit) -> Rlimit {
     let pid = i32::try_from(gateway.pid()).ok().and_then(Pid::from_raw);
     prlimit(pid, Resource::Nofile, limit).expect("limits can be set")

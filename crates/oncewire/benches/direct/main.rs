@@ -1,7 +1,7 @@
-//! What a flow costs a gateway that does not code it: bypassed, spliced, copied, and on the link as it is.
+//! The cost of an uncoded flow: bypassed, spliced, copied, and on the link as it is.
 //!
-//! `cargo bench -p oncewire --bench direct` builds a network of namespaces, which takes root, `ip` and `nft`; what is
-//! missing is said. It prints seconds of processor time for each 10⁹ bytes, medians of rounds in which the ways take turns.
+//! `cargo bench -p oncewire --bench direct` builds a network of namespaces. It takes root, `ip` and `nft`, and names
+//! missing ones. It prints seconds of CPU time for each 10⁹ bytes, medians of rounds with the ways in turn.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
 
 #[allow(dead_code, reason = "the tests use all of the bench, this uses a part")]
@@ -21,7 +21,7 @@ use deployment::{Deployment, PORTS};
 const BYTES: usize = 1 << 30;
 const ROUNDS: usize = 5;
 
-/// The ways that are compared, and the port by which policies tell them.
+/// The compared ways, and the port of each for policies.
 const WAYS: [(&str, u16); 4] = [
     ("bypassed in the kernel", PORTS.bypassed),
     ("direct, spliced", PORTS.direct),
@@ -29,7 +29,7 @@ const WAYS: [(&str, u16); 4] = [
     ("on the link, `codec = \"none\"`", PORTS.uncoded),
 ];
 
-/// What one download cost: seconds of the branch, the hub and both ends together, and how long it took.
+/// The cost of one download: seconds of the branch, the hub and both ends together, and the duration.
 type Cost = [f64; 4];
 
 fn main() {

@@ -1,4 +1,5 @@
-//! An echo of 100 bytes, alone and beside two downloads, across 20 Mbit/s with a round trip of 50 ms.
+//! An echo, alone and beside two downloads, over a slow line. Messages of 100 bytes cross 20 Mbit/s with a round trip
+//! of 50 ms.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,12 @@ use crate::deployment::{Deployment, Way};
 use crate::traffic::{self, Content, Downloads, Echo};
 use crate::{name, percentile};
 
-/// What was seen of a way.
+/// The measurements of a way.
 #[derive(Default)]
 struct Seen {
     alone: Vec<Duration>,
     beside: Vec<Duration>,
-    /// What the downloads received meanwhile, of each round.
+    /// The downloads' rate meanwhile, of each round.
     mbit_per_s: Vec<f64>,
 }
 
@@ -73,7 +74,7 @@ impl Seen {
     }
 }
 
-/// One echo, and a pause so that the next begins 50 ms after it began, or once it is back.
+/// One echo, and a pause up to 50 ms after its begin, or up to its return if that is later.
 #[allow(clippy::disallowed_methods, reason = "it is the pace that is measured at, and nothing waits for it")]
 fn paced(echo: &mut Echo) -> Duration {
     let taken = echo.there_and_back();

@@ -1,4 +1,4 @@
-//! Bytes that nothing can shrink, across a token bucket of 1 Gbit/s: speed, processor time, and an echo of one byte.
+//! Incompressible bytes across 1 Gbit/s: speed, CPU time, and the latency of one byte.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::deployment::{Deployment, Way};
 use crate::traffic::{self, Content, Direction, Echo};
 use crate::{name, percentile};
 
-/// The ways that are compared.
+/// The compared ways.
 const WAYS: [Way; 5] = [Way::Direct, Way::Relay, Way::Spliced, Way::Uncoded, Way::Coded];
 
-/// What one transfer took.
+/// The cost of one transfer.
 struct Taken {
     mbit_per_s: f64,
     /// CPU seconds for 10⁹ bytes, at the branch and at the hub.
     cpu: Vec<f64>,
 }
 
-/// A line of the table: what is sent, and how.
+/// A line of the table: content and way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Row {
     way: Way,
@@ -73,7 +73,7 @@ impl Case {
             .collect()
     }
 
-    /// Measures each row once, in turns that begin elsewhere from round to round.
+    /// Measures each row once, in turns with another start from round to round.
     fn run(
         &mut self,
         round: usize,
@@ -96,7 +96,7 @@ impl Case {
                 Taken { mbit_per_s: len as f64 * 8e-6 / time.as_secs_f64(), cpu }
             };
             if row.again {
-                // What the log holds by default.
+                // The default log's reach.
                 bytes.truncate(REPEATED);
             }
             let len = bytes.len() / streams * streams;
@@ -122,7 +122,7 @@ fn cases_table(cases: &[Case]) {
     );
     for case in cases {
         for (row, taken) in &case.rows {
-            let what = match (case.direction, row.again) {
+            let bytes = match (case.direction, row.again) {
                 (Direction::Download, false) => "down",
                 (Direction::Download, true) => "down, again",
                 (Direction::Upload, false) => "up",
@@ -136,7 +136,7 @@ fn cases_table(cases: &[Case]) {
                 figures.map_or("-".to_owned(), |figures| format!("{:.2}", median(figures.into_iter())))
             };
             println!(
-                "| {what} | {} | {} | {:.0} | {:.2} × | {:.2} × | {} | {} |",
+                "| {bytes} | {} | {} | {:.0} | {:.2} × | {:.2} × | {} | {} |",
                 case.streams,
                 name(row.way),
                 median(taken.iter().map(|taken| taken.mbit_per_s)),
@@ -165,5 +165,5 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 /// Echoes of each way in a round.
 const ECHOES: usize = 2000;
-/// Bytes that are sent again: a log of the default size may be referred to by three quarters.
+/// Repeated bytes: references reach back over three quarters of a log of the default size.
 const REPEATED: usize = 32_000_000;

@@ -1,4 +1,4 @@
-//! A network in which every way from the client to the server is ready at once.
+//! A network with all ways from client to server ready at once.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ pub(crate) enum Way {
     Direct,
     /// Two hops of a plain relay.
     Relay,
-    /// One gateway, whose peer does not front the server.
+    /// One gateway; its peer does not front the server.
     Spliced,
     Uncoded,
     Coded,
@@ -28,7 +28,7 @@ pub(crate) enum Way {
 pub(crate) const LIMITED: &str = "19 Mbit/s";
 
 impl Way {
-    /// What the programs of this way add to the ports of their own.
+    /// This way's offset to the programs' ports.
     fn number(self) -> u16 {
         self as u16
     }
@@ -37,7 +37,7 @@ impl Way {
         SERVER + self.number()
     }
 
-    /// What both configurations of a pair say besides who they are; empty: the defaults.
+    /// The settings common to a pair, beside identities; empty: the defaults.
     fn settings(self) -> String {
         match self {
             Self::Uncoded => "[[policy]]\ncodec = \"none\"\n".into(),
@@ -47,7 +47,7 @@ impl Way {
     }
 }
 
-/// A network, and what runs in it.
+/// A network, and its programs.
 pub(crate) struct Deployment {
     /// Programs end before their hosts.
     programs: Vec<(Way, Programs)>,
@@ -62,11 +62,11 @@ enum Programs {
 }
 
 impl Deployment {
-    /// Builds the network and starts what these ways need; `None`, with the reason printed, where that cannot be.
+    /// Builds the network and starts the programs for these ways; `None`, with the reason printed, if impossible.
     pub(crate) fn start(line: Line, ways: &[Way]) -> Option<Self> {
         let network = Network::builder().line(line).build_or_skip()?;
         for host in network.hosts() {
-            // Lanes ask for it by default; what is compared with them is to have the same.
+            // Lanes ask for it by default; the compared ways are to have the same.
             host.sh("sysctl -qw net.ipv4.tcp_congestion_control=bbr");
         }
         let dir = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ impl Deployment {
         stream
     }
 
-    /// The CPU time that the programs at the branch and at the hub have taken so far, as far as there are any.
+    /// The CPU time of the programs at the branch and at the hub so far, as far as there are any.
     pub(crate) fn cpu(&self, way: Way) -> Vec<Duration> {
         match self.programs.iter().find(|(started, _)| *started == way) {
             Some((_, Programs::Hops(hops))) => hops.iter().map(|hop| cpu_time(hop.id())).collect(),
@@ -142,7 +142,8 @@ fn gateways(network: &Network, dir: &TempDir, way: Way, server: SocketAddr) -> V
         let settings = way.settings();
         format!("{settings}[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\nadmin = \"{admin}\"\n")
     };
-    // A connection that waits for a peer first would be measured with its wait; what no peer fronts does not.
+    // A connection with a wait for its peer would be measured with the wait; a destination without a fronting peer
+    // has none.
     let (networks, peer, loss) = match way {
         Way::Spliced => ("networks = [\"192.0.2.0/24\"]\n", "auto", "direct"),
         _ => ("", hub.as_str(), "refuse"),

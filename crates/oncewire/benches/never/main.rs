@@ -1,7 +1,7 @@
 //! Whether a pair makes anything slower.
 //!
-//! `cargo bench -p oncewire --bench never` builds a network of namespaces, which takes root, `ip` and `tc`; what is
-//! missing is said. Behind `--`: `bulk` or `beside` for one of the two parts, `rounds=N`, and `mb=N` for the bulk.
+//! `cargo bench -p oncewire --bench never` builds a network of namespaces. It takes root, `ip` and `tc`, and names
+//! missing ones. Behind `--`: `bulk` or `beside` for one of the two parts, `rounds=N`, and `mb=N` for the bulk.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
 
 mod beside;
@@ -52,7 +52,7 @@ fn name(way: Way) -> &'static str {
     }
 }
 
-/// The time that so many of a hundred do not exceed.
+/// The time not exceeded by so many of a hundred.
 fn percentile(times: &mut [Duration], part: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() * part / 100).min(times.len() - 1)]

@@ -1,4 +1,4 @@
-//! What the client and the server say to each other, and how long it takes.
+//! The traffic of client and server, and its timing.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use crate::deployment::{Deployment, Way};
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Download,
     Upload,
 }
 
-/// What is sent; both ends have it.
+/// The content; both ends have it.
 #[derive(Clone, Default)]
 pub(crate) struct Content(Arc<RwLock<Vec<u8>>>);
 
@@ -37,13 +37,13 @@ pub(crate) fn serve(listener: TcpListener, content: Content) {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let (stream, content) = (stream.unwrap(), content.clone());
-            // A client that went away has said why.
+            // A departed client has reported its reason.
             thread::spawn(move || answer(stream, &content));
         }
     });
 }
 
-/// The first byte says what is wanted, the next two numbers which part of the content.
+/// The first byte is the request, the next two numbers the part of the content.
 fn answer(mut stream: TcpStream, content: &Content) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut request = [0; REQUEST];
@@ -67,7 +67,7 @@ fn request(kind: u8, part: &Range<usize>) -> [u8; REQUEST] {
     request
 }
 
-/// Sends the content once, as so many streams at the same time, every byte compared, and returns what it took.
+/// Sends the content once, as so many streams at the same time, every byte compared, and returns the cost.
 pub(crate) fn transfer(
     deployment: &Deployment,
     way: Way,
@@ -118,7 +118,7 @@ fn compare(stream: &mut TcpStream, content: &Content, part: Range<usize>) {
     assert_eq!(at, part.end, "the stream ended early");
 }
 
-/// A connection on which messages are sent and come back.
+/// A connection for messages and their echoes.
 pub(crate) struct Echo {
     stream: TcpStream,
     message: Vec<u8>,
@@ -156,7 +156,7 @@ fn echo(mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Downloads that go on until they are told to stop.
+/// Downloads without end until they are told to stop.
 pub(crate) struct Downloads {
     received: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,

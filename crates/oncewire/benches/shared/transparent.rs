@@ -1,4 +1,4 @@
-//! A pair of gateways on a test network, whose branch takes connections in as a router.
+//! A pair of gateways on a test network, with a transparent router as the branch.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use oncewire_testnet::{Family, Network};
 use crate::common::gateway::{Gateway, keygen};
 use crate::common::wait::{LIMIT, eventually};
 
-/// What the gateways of a pair are told beyond who they are.
+/// The settings of a pair beyond identities.
 pub(crate) struct Told<'a> {
-    /// The ports that the branch takes in, as its configuration has them.
+    /// The ports intercepted by the branch, in its configuration's form.
     pub(crate) ports: &'a str,
     /// The peer of its interception.
     pub(crate) peer: &'a str,
     /// Policies of the branch.
     pub(crate) policies: &'a str,
-    /// What both are told.
+    /// The settings of both.
     pub(crate) both: &'a str,
 }
 

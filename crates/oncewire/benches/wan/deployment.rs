@@ -21,7 +21,7 @@ pub(crate) enum Crossing {
     Gateways { codec: &'static str },
 }
 
-/// A network in which everything runs.
+/// A network with all programs.
 pub(crate) struct Deployment {
     // Programs end before their hosts.
     _programs: (Vec<Process>, Option<[Gateway; 2]>),
@@ -32,7 +32,7 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// Builds the network and starts everything; `None`, with the reason printed, where that cannot be.
+    /// Builds the network and starts everything; `None`, with the reason printed, if impossible.
     pub(crate) fn start(crossing: Crossing, loss: f64, seed: u64, content: &Content) -> Option<Self> {
         let line = LinkParams {
             rate_bits_per_s: Some(20_000_000),

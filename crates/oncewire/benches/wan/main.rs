@@ -1,7 +1,7 @@
-//! What users' programs take across a slow link: direct, and through a transparent pair of gateways.
+//! Duration of users' programs across a slow link: direct, and through transparent gateways.
 //!
-//! `cargo bench -p oncewire --bench wan` builds networks of namespaces, which takes root, `ip`, `nft` and the programs
-//! themselves; what is missing is said. With numbers behind `--`, losses in per cent are set: `-- 0 1` is the default.
+//! `cargo bench -p oncewire --bench wan` builds networks of namespaces. It takes root, `ip`, `nft` and the programs
+//! themselves, and names missing ones. Numbers behind `--` set losses in per cent: `-- 0 1` is the default.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
 
 #[allow(dead_code, reason = "the tests use all of the bench, this uses a part")]
@@ -21,14 +21,14 @@ use workloads::{Workload, all};
 /// Networks are built and measured so often; each loses other packets.
 const ROUNDS: u64 = 3;
 
-/// What a workload took.
+/// The cost of a workload.
 struct Taken {
     time: Duration,
     /// Bytes on the line, both ways, packets' headers included.
     wire: u64,
 }
 
-/// The ways that are compared.
+/// The compared ways.
 const WAYS: [(&str, Crossing); 3] = [
     ("direct", Crossing::Direct),
     ("uncoded", Crossing::Gateways { codec: "none" }),
@@ -63,7 +63,7 @@ fn main() {
     }
 }
 
-/// Runs every workload, twice where something may be remembered.
+/// Runs every workload, twice if something may be remembered.
 fn measure(deployment: &Deployment, crossing: Crossing) -> Vec<Vec<Taken>> {
     let rounds = if matches!(crossing, Crossing::Gateways { codec: "auto" }) { 2 } else { 1 };
     let twice = |workload: &Workload| (0..rounds).map(|_| deployment.run(workload)).collect();

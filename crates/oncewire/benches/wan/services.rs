@@ -1,4 +1,4 @@
-//! What a server offers, and the programs that do.
+//! A server's services, and their programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Content {
         assert!(status.is_ok_and(|status| status.success()), "{line}");
     }
 
-    /// Starts every program on a host; they end when what is returned is dropped.
+    /// Starts every program on a host; they end on the drop of the result.
     pub(crate) fn serve(&self, host: &Host) -> Vec<Process> {
         let dir = self.dir.path().display();
         write(
@@ -97,7 +97,7 @@ impl Content {
     }
 }
 
-/// Makes the table that clients copy, once.
+/// Makes the table for clients' copies, once.
 pub(crate) const TABLE: &str = "CREATE TABLE IF NOT EXISTS t AS SELECT n, md5(n::text) AS h, 'row ' || n AS name FROM generate_series(1, 60000) AS n";
 
 fn write(path: &Path, bytes: &[u8]) {

@@ -1,8 +1,8 @@
-//! What a client does.
+//! The workloads of a client.
 
 use crate::services::{GIT_PORT, HTTP_PORT, OBJECTS, POSTGRES_PORT, SSH_PORT};
 
-/// One thing that a client does.
+/// One workload of a client.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// A line of shell; `$SERVER` is the server's address, `$KEYS` the folder with the keys, and the working directory an
@@ -10,7 +10,7 @@ pub(crate) struct Workload {
     pub(crate) line: String,
 }
 
-/// Everything that is measured, in the order of the table.
+/// All workloads, in the order of the table.
 pub(crate) fn all() -> Vec<Workload> {
     let of = |name, line| Workload { name, line };
     let ssh = format!(

@@ -1,7 +1,7 @@
 //! Rates and savings while other programs want the processors.
 //!
-//! Streams that are new, repeated, edited and mixed cross a pair with each value of `adapt`, and not coded at all. The
-//! ways take turns, run after run, since a machine that others share is not the same from one minute to the next.
+//! New, repeated, edited and mixed streams cross a pair with each value of `adapt`, and without coding. The ways take
+//! turns, run after run, since a shared machine changes from one minute to the next.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::common::data::{self, Rng};
 use crate::common::pair::{Options, Pair};
 
-/// What to measure with.
+/// The settings of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Rate of the line in 10^6 bits a second; default: no line, the gateways speak over loopback.
@@ -22,13 +22,13 @@ pub(crate) struct Arguments {
     /// Entropy stage of both gateways.
     #[arg(long, default_value = "zstd:3")]
     entropy: String,
-    /// Threads that do nothing but work; default 3 for each processor.
+    /// Busy threads; default 3 for each processor.
     #[arg(long)]
     load: Option<usize>,
     /// Bytes of each stream in 2^20.
     #[arg(long, default_value_t = 128)]
     size: usize,
-    /// Times that each way is measured; figures are medians.
+    /// Measurements of each way; figures are medians.
     #[arg(long, default_value_t = 5)]
     runs: usize,
 }
@@ -51,14 +51,14 @@ enum Kind {
     Mixed,
 }
 
-/// What came of one stream.
+/// The result of one stream.
 #[derive(Clone, Copy)]
 struct Sample {
     /// 10^6 plain bytes a second.
     rate: f64,
-    /// The part of the plain bytes that crossed as copies or names, in percent.
+    /// The part of the plain bytes sent as copies or names, in percent.
     found: f64,
-    /// The part of the plain bytes that did not cross, in percent.
+    /// The part of the plain bytes not sent, in percent.
     saved: f64,
 }
 
@@ -100,7 +100,7 @@ impl Kind {
         }
     }
 
-    /// Makes the stream from the one that crossed first.
+    /// Makes the stream from the first one.
     fn content(self, first: &[u8], seed: u64) -> Vec<u8> {
         match self {
             Self::New | Self::Repeated => first.to_vec(),
@@ -161,7 +161,7 @@ fn send(to: SocketAddr, content: &[u8]) -> f64 {
     seconds
 }
 
-/// Takes streams, and answers whether each is what was expected.
+/// Takes streams, and answers whether each is as expected.
 fn sink(expected: &Arc<Mutex<Vec<u8>>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -184,7 +184,7 @@ fn sink(expected: &Arc<Mutex<Vec<u8>>>) -> SocketAddr {
     address
 }
 
-/// Returns the branch's bytes that were copied or named, and those on the wire.
+/// Returns the branch's bytes in copies or names, and those on the wire.
 fn counts(pair: &Pair) -> [f64; 2] {
     let peer = pair.branch.peer();
     let count = |value: &serde_json::Value| value.as_f64().unwrap();
@@ -220,7 +220,7 @@ fn mixed(first: &[u8], seed: u64) -> Vec<u8> {
     out
 }
 
-/// Threads that want a processor each.
+/// Threads to keep a processor busy each.
 struct Load {
     stop: Arc<AtomicBool>,
 }
@@ -255,7 +255,7 @@ fn report(samples: &Samples) {
     for (kind, way) in Kind::ALL.into_iter().flat_map(|kind| Way::ALL.map(|way| (kind, way))) {
         let (found, saved) =
             (value((kind, way), |sample| sample.found), value((kind, way), |sample| sample.saved));
-        // Ratios within a run, in which all ways met about the same machine.
+        // Ratios within a run, with about the same machine for all ways.
         let ratio = |to: Way| {
             let pairs = samples[&(kind, way)].iter().zip(&samples[&(kind, to)]);
             median(pairs.map(|(one, other)| one.rate / other.rate).collect())

@@ -11,17 +11,17 @@ pub(crate) struct Arguments {
     /// Connections in all.
     #[arg(long, default_value_t = 10_000)]
     all: usize,
-    /// Those of them that transfer something while the others are idle.
+    /// Active ones among them, with the others idle.
     #[arg(long, default_value_t = 1000)]
     active: usize,
-    /// Seconds for which all are idle while processor time is counted.
+    /// Seconds of CPU accounting with all idle.
     #[arg(long, default_value_t = 20)]
     idle: u64,
 }
 
 pub(crate) fn run(arguments: &Arguments) {
     let Arguments { all, active, idle } = *arguments;
-    // In a process of its own, so that neither needs more open files than a gateway.
+    // In a process of its own, so neither needs more open files than a gateway.
     let origin = Role::start("echo", &[]);
     let each = Crowd { all, active, len: LEN, idle: Duration::from_secs(idle) };
     let cost = crowd(&crate::binary(), origin.address, &each);

@@ -1,4 +1,4 @@
-//! A text and the same after edits, from a slow disk or not, through real gateways that stay up in between.
+//! A text and its edits, from a slow disk or not, through running gateways.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::shed::{fetch, wire};
 /// The line, the disk, and the text.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What the line carries in a second, in Mbit.
+    /// The line's rate in Mbit/s.
     #[arg(long, default_value_t = 100)]
     megabits: u64,
     /// The line's round trip in milliseconds. Its queue holds 400 ms.
     #[arg(long, default_value_t = 200)]
     round_trip_ms: u64,
-    /// What each read of the modelled disk takes, in milliseconds.
+    /// The duration of a read from the modelled disk, in milliseconds.
     #[arg(long, default_value_t = 8)]
     read_ms: u64,
     /// The length of the text in MiB.
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     congestion: String,
 }
 
-/// The ways that are compared, by `codec`; nothing: without gateways.
+/// The compared ways, by `codec`; nothing: without gateways.
 const WAYS: [Option<&str>; 3] = [None, Some("wanax"), Some("auto")];
 
 pub(crate) fn run(arguments: &Arguments) {
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) {
     println!("\nSeconds from the request to the last byte. Every byte was right.");
 }
 
-/// Fetches the files one way; `None`, with the reason printed, where no network can be had.
+/// Fetches the files one way; `None`, with the reason printed, without a network.
 fn row(way: Option<&str>, arguments: &Arguments, files: [&[u8]; 2]) -> Option<String> {
     let Arguments { megabits, round_trip_ms, read_ms, congestion, .. } = arguments;
     let line = LinkParams {
@@ -67,9 +67,9 @@ fn row(way: Option<&str>, arguments: &Arguments, files: [&[u8]; 2]) -> Option<St
     let pair = PairInNetwork::start(&crate::binary(), &Setup { line, both, ..Setup::default() })?;
     let served = files.map(<[u8]>::to_vec);
     let _origin = Origin::on(pair.listen(Family::V4), move |mut stream| {
-        let mut which = [0];
-        if stream.read_exact(&mut which).is_ok() {
-            let _ = stream.write_all(&served[usize::from(which[0])]);
+        let mut wanted = [0];
+        if stream.read_exact(&mut wanted).is_ok() {
+            let _ = stream.write_all(&served[usize::from(wanted[0])]);
         }
     });
     let mut cells = Vec::new();

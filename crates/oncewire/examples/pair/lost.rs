@@ -1,4 +1,4 @@
-//! What a transfer takes after a gateway has lost what it remembered.
+//! The cost of a transfer after a gateway's loss of memory.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use crate::common::data;
 use crate::common::lost::{Fetched, Loss, Transfer, Trial, without_gateways};
 use crate::site::{all, line, median};
 
-/// What is sent, and how often.
+/// The content, and the number of runs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The file; random bytes if none is given.
@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     /// How often each transfer is measured; medians count.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Networks that run at the same time.
+    /// Networks at the same time.
     #[arg(long, default_value_t = 2)]
     at_once: usize,
     /// Mbit/s of the links.
@@ -37,11 +37,11 @@ enum Run {
     Pair(Box<Seen>),
 }
 
-/// What was seen.
+/// The measurements.
 struct Seen {
     /// The first transfer of the file.
     cold: Transfer,
-    /// By what was lost after that, in the order of [`Loss::ALL`]: the next transfer, and the one after it.
+    /// By the loss in between, in the order of [`Loss::ALL`]: the next transfer, and the one after it.
     after: [[Transfer; 2]; Loss::ALL.len()],
 }
 
@@ -100,7 +100,7 @@ fn measure((way, (rate, rtt)): Job, file: &[u8]) -> Option<Run> {
 struct Row {
     way: Option<&'static str>,
     name: &'static str,
-    /// Which of a pair's transfers; nothing: the cold one.
+    /// The index of a pair's transfer; nothing: the cold one.
     after: Option<usize>,
 }
 

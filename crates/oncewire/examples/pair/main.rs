@@ -31,14 +31,14 @@ use clap::{Parser, Subcommand};
 #[command(about = "Measures a pair of gateways, each a process")]
 struct Arguments {
     #[command(subcommand)]
-    what: What,
+    measurement: Measurement,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Measurement {
     /// Speed of a pair beside a plain relay of two hops, cold and again, and the latency of small messages.
     Throughput(throughput::Arguments),
-    /// Bytes between the gateways, file by file, counted by a relay, beside what `status` says.
+    /// Bytes between the gateways, file by file, counted by a relay, next to those in `status`.
     Savings(savings::Arguments),
     /// Other flows while one reader takes nothing.
     Stall(stall::Arguments),
@@ -50,11 +50,11 @@ enum What {
     Stored(stored::Arguments),
     /// A slow disk behind a slow line, with load shedding and without.
     Shed(shed::Arguments),
-    /// A text and the same after edits, from a slow disk, over lines that are faster.
+    /// A text and its edits, from a slow disk, over faster lines.
     Edited(edited::Arguments),
     /// One, two and three gateways of a site behind a slow line: speed, bytes on the line, and a film for many.
     Site(site::Arguments),
-    /// Time and bytes of a transfer after a gateway has lost what it remembered.
+    /// Time and bytes of a transfer after a gateway's loss of memory.
     Lost(lost::Arguments),
     /// Transfers of all kinds while the line and the gateways go wrong in every way, every byte compared.
     Soak(soak::Arguments),
@@ -63,7 +63,7 @@ enum What {
     /// Serves the files, or echoes (started by `throughput`).
     #[command(hide = true)]
     Origin { files: Vec<PathBuf> },
-    /// Sends back what comes (started by `connections`).
+    /// Echoes (started by `connections`).
     #[command(hide = true)]
     Echo,
     /// Copies both ways to a target (started by `throughput`).
@@ -72,22 +72,22 @@ enum What {
 }
 
 fn main() {
-    match Arguments::parse().what {
-        What::Throughput(arguments) => throughput::run(&arguments),
-        What::Savings(arguments) => savings::run(&arguments),
-        What::Stall(arguments) => stall::run(&arguments),
-        What::Adapt(arguments) => adapt::run(&arguments),
-        What::Connections(arguments) => connections::run(&arguments),
-        What::Stored(arguments) => stored::run(&arguments),
-        What::Shed(arguments) => shed::run(&arguments),
-        What::Edited(arguments) => edited::run(&arguments),
-        What::Site(arguments) => site::run(&arguments),
-        What::Lost(arguments) => lost::run(&arguments),
-        What::Soak(arguments) => soak::run(&arguments),
-        What::Outage(arguments) => outage::run(&arguments),
-        What::Origin { files } => roles::origin(&files),
-        What::Echo => roles::echoes(),
-        What::Hop { target } => roles::hop(target),
+    match Arguments::parse().measurement {
+        Measurement::Throughput(arguments) => throughput::run(&arguments),
+        Measurement::Savings(arguments) => savings::run(&arguments),
+        Measurement::Stall(arguments) => stall::run(&arguments),
+        Measurement::Adapt(arguments) => adapt::run(&arguments),
+        Measurement::Connections(arguments) => connections::run(&arguments),
+        Measurement::Stored(arguments) => stored::run(&arguments),
+        Measurement::Shed(arguments) => shed::run(&arguments),
+        Measurement::Edited(arguments) => edited::run(&arguments),
+        Measurement::Site(arguments) => site::run(&arguments),
+        Measurement::Lost(arguments) => lost::run(&arguments),
+        Measurement::Soak(arguments) => soak::run(&arguments),
+        Measurement::Outage(arguments) => outage::run(&arguments),
+        Measurement::Origin { files } => roles::origin(&files),
+        Measurement::Echo => roles::echoes(),
+        Measurement::Hop { target } => roles::hop(target),
     }
 }
 
@@ -99,8 +99,8 @@ fn binary() -> PathBuf {
     binary
 }
 
-/// Configuration for both gateways: a log that holds everything here, and the entropy stage that is asked for,
-/// whatever else runs.
+/// Configuration for both gateways: a log large enough for everything here, and the given entropy stage under any
+/// load.
 fn settings(entropy: &str) -> String {
     let cache = "[cache]\nmemory = \"2 GiB\"\nlog_memory = \"256 MiB\"\n";
     format!("{cache}[codec]\nentropy = \"{entropy}\"\nadapt = false\n")

@@ -1,4 +1,4 @@
-//! A path that is gone for a minute, in five ways at once, each in a network of its own.
+//! An outage of a minute, in five ways at once, each in a network of its own.
 
 use std::thread::scope;
 use std::time::Duration;

@@ -9,16 +9,16 @@ use crate::common::origin::Origin;
 
 /// The first byte of a connection to the origin.
 pub(crate) const SEND: u8 = b's';
-/// The first byte of a connection to the origin that echoes.
+/// The first byte of a connection to the origin's echo.
 pub(crate) const ECHO: u8 = b'e';
 
 /// Serves the content of `files` until standard input ends.
 pub(crate) fn origin(files: &[PathBuf]) {
     let content = read_all(files);
     let origin = Origin::start(move |mut stream| {
-        let mut what = [0; 1];
-        let _ = stream.read_exact(&mut what);
-        let _ = match what[0] {
+        let mut wanted = [0; 1];
+        let _ = stream.read_exact(&mut wanted);
+        let _ = match wanted[0] {
             SEND => stream.write_all(&content),
             _ => echo(stream),
         };
@@ -32,7 +32,7 @@ pub(crate) fn hop(target: SocketAddr) {
     announce(address);
 }
 
-/// Sends back what comes on any number of connections until standard input ends.
+/// Echoes on any number of connections until standard input ends.
 pub(crate) fn echoes() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -49,10 +49,10 @@ pub(crate) fn echoes() {
     announce(address);
 }
 
-/// A process in one of these roles, which ends when this one does.
+/// A process in one of these roles; it ends with this value.
 pub(crate) struct Role {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub(crate) address: SocketAddr,
 }
 
@@ -93,7 +93,7 @@ fn echo(mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Tells the parent where this process listens, and stays until the parent closes the pipe or ends.
+/// Tells the parent this process's address, and stays until the parent closes the pipe or ends.
 fn announce(address: SocketAddr) {
     println!("{address}");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());

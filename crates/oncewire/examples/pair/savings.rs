@@ -1,4 +1,4 @@
-//! What a pair saves, counted by something that is not oncewire.
+//! A pair's savings, counted independently of oncewire.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::common::origin::{Origin, receipt, upload};
 use crate::common::pair::{Options, Pair};
 use crate::common::wait::eventually;
 
-/// What to send.
+/// The content to send.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Files, each a flow of its own, in order.
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) {
     println!("| all | {} | {} |", before.delivered - start.delivered, columns(start, before));
 }
 
-/// What was counted up to a moment.
+/// The counts at a moment.
 #[derive(Clone, Copy)]
 struct Counts {
     relay: u64,

@@ -1,4 +1,4 @@
-//! What load shedding makes of a slow disk, through real gateways [Wanax Fig. 12, 13].
+//! The effect of load shedding on a slow disk, through real gateways [Wanax Fig. 12, 13].
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,18 +13,18 @@ use crate::common::network::{FORWARDED, PairInNetwork, Place, Setup};
 use crate::common::origin::Origin;
 use crate::common::wait::{LIMIT, eventually};
 
-/// What the disk is like.
+/// The properties of the disk.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What each read of the modelled disk takes, in milliseconds.
+    /// The duration of a read from the modelled disk, in milliseconds.
     #[arg(long, default_value_t = 8)]
     read_ms: u64,
-    /// The hub's `rate_limit`, so that what waits for the line waits in the gateway; none if not given.
+    /// The hub's `rate_limit`, to have the queue in the gateway instead of on the line; none if not given.
     #[arg(long)]
     rate_limit: Option<String>,
 }
 
-/// The ways that are compared: whether load is shed; nothing: without gateways.
+/// The compared ways: with load shedding or not; nothing: without gateways.
 const WAYS: [Option<bool>; 3] = [None, Some(false), Some(true)];
 
 pub(crate) fn run(arguments: &Arguments) {
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) {
     println!("\nBytes saved, and Mbit/s from the request to the last byte. Every byte was right.");
 }
 
-/// Fetches the files one way; `None`, with the reason printed, where no network can be had.
+/// Fetches the files one way; `None`, with the reason printed, without a network.
 fn row(way: Option<bool>, arguments: &Arguments, first: &[u8], second: &[u8]) -> Option<String> {
     let line = LinkParams {
         rate_bits_per_s: Some(512_000),
@@ -61,9 +61,9 @@ fn row(way: Option<bool>, arguments: &Arguments, first: &[u8], second: &[u8]) ->
     let mut pair = PairInNetwork::start(&crate::binary(), &Setup { line, both, ..Setup::default() })?;
     let (first_served, second_served) = (first.to_vec(), second.to_vec());
     let _origin = Origin::on(pair.listen(Family::V4), move |mut stream| {
-        let mut which = [0];
-        if stream.read_exact(&mut which).is_ok() {
-            let _ = stream.write_all(if which[0] == 1 { &first_served } else { &second_served });
+        let mut wanted = [0];
+        if stream.read_exact(&mut wanted).is_ok() {
+            let _ = stream.write_all(if wanted[0] == 1 { &first_served } else { &second_served });
         }
     });
     let mut cells = Vec::new();
@@ -80,8 +80,8 @@ fn row(way: Option<bool>, arguments: &Arguments, first: &[u8], second: &[u8]) ->
         restart(&mut pair);
     }
     let shed = way.map_or("", |shed| if shed { "on" } else { "off" });
-    let what = if way.is_some() { "mrc:8:128" } else { "no gateways" };
-    Some(format!("| {what} | {shed} | {} |", cells.join(" | ")))
+    let codec = if way.is_some() { "mrc:8:128" } else { "no gateways" };
+    Some(format!("| {codec} | {shed} | {} |", cells.join(" | ")))
 }
 
 /// Fetches a file, by way of the gateways or not; returns it and the time from the request to the last byte.
@@ -99,7 +99,7 @@ pub(crate) fn fetch(pair: &PairInNetwork, by_gateways: bool, which: u8) -> (Vec<
     (got, start.elapsed())
 }
 
-/// Ends the branch in order and starts it again: what was put last is otherwise in its memory.
+/// Ends the branch in order and starts it again: recently stored content is otherwise in its memory.
 fn restart(pair: &mut PairInNetwork) {
     pair.gateway(Place::Branch).terminate();
     pair.gateway_mut(Place::Branch).wait(LIMIT);
@@ -107,13 +107,13 @@ fn restart(pair: &mut PairInNetwork) {
     eventually("the gateways meet again", LIMIT, || pair.is_up().then_some(()));
 }
 
-/// Bytes that the line has carried, both ways, packets' headers included.
+/// Bytes on the line, both ways, packets' headers included.
 pub(crate) fn wire(pair: &PairInNetwork) -> u64 {
     let wan = pair.network.wan();
     wan.up.counters().carried_bytes + wan.down.counters().carried_bytes
 }
 
-/// The file of which a tenth is other bytes, in runs, which leaves single chunks of 1 KiB four fifths of it.
+/// The file with a tenth of other bytes, in runs; single chunks of 1 KiB save four fifths of it.
 pub(crate) fn changed(first: &[u8]) -> Vec<u8> {
     let mut second = first.to_vec();
     for (run, seed) in second.chunks_mut(10 * RUN).zip(100..) {

@@ -1,4 +1,4 @@
-//! What the gateways of one site make of a slow line and slow disks, each a process [Wanax §6].
+//! One site's gateways on a slow line and slow disks, each a process [Wanax §6].
 
 mod film;
 mod lost;
@@ -19,7 +19,7 @@ use crate::common::origin::Origin;
 use crate::common::site::Site;
 use crate::common::wait::LIMIT;
 
-/// What to measure, and how often.
+/// The measurement, and the number of runs.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// One part alone.
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// How often `peers`, `disks` and `savings` are measured; medians count.
     #[arg(long, default_value_t = 3)]
     runs: u64,
-    /// Networks that run at the same time.
+    /// Networks at the same time.
     #[arg(long, default_value_t = 4)]
     at_once: usize,
     #[command(flatten)]
@@ -40,13 +40,13 @@ pub(crate) struct Arguments {
 enum Part {
     /// Three files with one, two and three gateways at the site [Wanax Fig. 12, 13].
     Peers,
-    /// The same where disks are slower than the line [Wanax Fig. 13].
+    /// The same with disks slower than the line [Wanax Fig. 13].
     Disks,
-    /// What crosses of a file that a neighbour has fetched, or another hub has sent.
+    /// Bytes on the line for a file fetched by a neighbour, or sent by another hub.
     Savings,
-    /// What a transfer takes when a store, or those of all gateways of the site, lost what was in them.
+    /// The cost of a transfer after a store, or those of all gateways of the site, lost its content.
     Lost,
-    /// Many clients that watch the same film [Wanax §6].
+    /// Many clients of the same film [Wanax §6].
     Film,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments) {
     println!("Every byte was right.");
 }
 
-/// Does each job, so many at a time, and returns what became of them, in order.
+/// Does each job, so many at a time, and returns the results, in order.
 pub(crate) fn all<J: Sync, R: Send>(jobs: &[J], at_once: usize, work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     scope(|scope| {
@@ -91,7 +91,7 @@ fn take<'j, J>(next: &AtomicUsize, jobs: &'j [J]) -> Option<(usize, &'j J)> {
     jobs.get(at).map(|job| (at, job))
 }
 
-/// Has the server behind a hub give the file of the number that a client sends.
+/// Has the server behind a hub give the file of a client's number.
 fn serve(site: &Site, hub: usize, files: Vec<Vec<u8>>) -> Origin {
     Origin::on(site.listen(hub), move |mut stream| {
         let mut number = [0];

@@ -1,13 +1,13 @@
-//! Everything that goes wrong at once, for as long as asked.
+//! All faults at once, for any duration.
 
 use std::time::Duration;
 
 use crate::common::soak::{Soak, run as soak};
 
-/// How long, and which run.
+/// The duration, and the seed.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Seconds after which no round of faults begins.
+    /// Seconds up to the last round of faults.
     #[arg(long, default_value_t = 600)]
     seconds: u64,
     /// Seed of all contents, plans and faults.
@@ -16,10 +16,10 @@ pub(crate) struct Arguments {
     /// Transfers at once.
     #[arg(long, default_value_t = 30)]
     workers: usize,
-    /// Seconds for which the path is gone at most.
+    /// The longest outage of the path in seconds.
     #[arg(long, default_value_t = 60)]
     longest: u64,
-    /// Give both gateways chunk stores, whose files rot as well.
+    /// Give both gateways chunk stores, with rotting files.
     #[arg(long)]
     store: bool,
 }

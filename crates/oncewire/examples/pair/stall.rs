@@ -1,4 +1,4 @@
-//! Whether a reader that stops holds back others.
+//! A stopped reader's effect on others.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::common::pair::{Options, Pair};
 /// How long to stop.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Seconds for which the reader takes nothing.
+    /// Seconds without a read of the reader.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Entropy stage of both gateways.

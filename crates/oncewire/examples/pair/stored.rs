@@ -1,4 +1,4 @@
-//! Stored noise again, over links that are faster than many a disk, with load shedding and without.
+//! Stored noise again, over links faster than many a disk, with and without load shedding.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::common::origin::{Origin, Request};
 use crate::common::pair::{Options, Pair};
 use crate::common::wait::{LIMIT, eventually};
 
-/// What to send, and over what.
+/// The content, and the links.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Millions of random bytes.
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     /// Mbit/s of the links; 0 is the loopback interface itself.
     #[arg(long, value_delimiter = ',', default_value = "0,200")]
     mbit_per_s: Vec<u64>,
-    /// What each read of a modelled disk takes, in milliseconds; the disk of the machine if not given.
+    /// The duration of a read from a modelled disk, in milliseconds; the machine's disk if not given.
     #[arg(long)]
     read_ms: Option<u64>,
     /// One way alone: `true` or `false`.
@@ -65,9 +65,9 @@ fn measure(arguments: &Arguments, mbit_per_s: u64, shed: bool) {
         };
         let wire = after["wire"].as_u64().unwrap() - before["wire"].as_u64().unwrap();
         let saved = 100.0 * (1.0 - wire as f64 / got.len() as f64);
-        let what = if time == 0 { "first" } else { "again" };
+        let turn = if time == 0 { "first" } else { "again" };
         println!(
-            "| {link} | {} | {what} | {saved:.2} % | {rate:.0} | {} | {} | {} | {} |",
+            "| {link} | {} | {turn} | {saved:.2} % | {rate:.0} | {} | {} | {} | {} |",
             if shed { "on" } else { "off" },
             count("found"),
             count("shed"),
@@ -77,7 +77,7 @@ fn measure(arguments: &Arguments, mbit_per_s: u64, shed: bool) {
     }
 }
 
-/// What the branch says of the hub once nothing moves any more and all that came is stored.
+/// The branch's status of the hub once nothing moves any more and all received content is stored.
 fn settled(pair: &Pair) -> serde_json::Value {
     let (mut last, mut still) = (0, 0);
     eventually("the link falls silent", LIMIT.max(Duration::from_secs(60)), || {

@@ -9,10 +9,10 @@ use crate::common::data;
 use crate::common::pair::{Options, Pair};
 use crate::roles::{ECHO, Role, SEND, read_all};
 
-/// What to measure with.
+/// The settings of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What is sent, all files as one stream.
+    /// The content, all files as one stream.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// How often each is measured; the best counts.
@@ -31,18 +31,18 @@ struct Row {
     gateways: Option<Cost>,
 }
 
-/// What only gateways have: a first transfer that is unlike the others, and their own time.
+/// Figures of gateways alone: an untypical first transfer, and their CPU time.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     cold: f64,
     /// The processors' seconds of both gateways for 10⁹ bytes, the first time and later.
     cpu: [f64; 2],
-    /// Blocks that the store was to take, and those that it did not.
+    /// Blocks offered to the store, and those left out.
     put: u64,
     not_put: u64,
 }
 
-/// Both ends have one; what it wrote is in the system's memory.
+/// Both ends have one; its writes are in the system's memory.
 const STORE: &str = "store_disk = \"2 GiB\"\n";
 
 pub(crate) fn run(arguments: &Arguments) {
@@ -94,8 +94,8 @@ fn plain(way: &'static str, address: SocketAddr, content: &[u8], runs: usize) ->
     Row { way, again, echo: echo(address), gateways: None }
 }
 
-/// Each run is a new pair, whose first transfer is cold and whose second is not. `more` goes behind what both have of
-/// `[cache]`, and of `[codec]`.
+/// Each run is a new pair, with a cold first transfer and a warm second. `more` goes behind both gateways' `[cache]`
+/// and `[codec]`.
 fn gateways(
     way: &'static str,
     origin: SocketAddr,

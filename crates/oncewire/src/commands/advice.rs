@@ -1,4 +1,4 @@
-//! Warnings of `check` about what works and is rarely meant.
+//! Warnings of `check` about valid but unusual settings.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub(super) fn advice(config: &Config) -> Vec<String> {
     open_to_peers(config).into_iter().chain(store).collect()
 }
 
-/// Warns of a gateway that peers dial, and that connects for them to whatever its machine reaches.
+/// Warns of a gateway that peers dial, and that connects for them to any reachable host.
 fn open_to_peers(config: &Config) -> Option<String> {
     let open = config.peers.iter().filter(|peer| peer.access.allow.is_none());
     let names: Vec<&str> = open.map(|peer| peer.name.as_str()).collect();
@@ -24,7 +24,7 @@ fn open_to_peers(config: &Config) -> Option<String> {
     })
 }
 
-/// Warns of a store that is to become larger than its disk has room for.
+/// Warns of a store with a capacity beyond its disk's room.
 fn room_for(store: &StoreSettings, free: Option<u64>) -> Option<String> {
     let room = free?.saturating_add(held(&store.path));
     (store.disk > room).then(|| {
@@ -37,7 +37,7 @@ fn room_for(store: &StoreSettings, free: Option<u64>) -> Option<String> {
     })
 }
 
-/// Returns the bytes that may still be written below a folder, which may have to be made first; none if unknown.
+/// Returns the free bytes below a directory, perhaps still to be made; none if unknown.
 fn free_space(path: &Path) -> Option<u64> {
     let there = path.ancestors().find(|path| path.exists())?;
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
@@ -45,7 +45,7 @@ fn free_space(path: &Path) -> Option<u64> {
     disk.f_bavail.checked_mul(disk.f_frsize)
 }
 
-/// Returns the bytes that the store has on disk already.
+/// Returns the store's bytes on disk.
 fn held(path: &Path) -> u64 {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries

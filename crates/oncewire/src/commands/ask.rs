@@ -15,15 +15,15 @@ use crate::cli::Ask;
 use crate::failure::Usage;
 use crate::table::printable;
 
-/// What a gateway answered.
+/// A gateway's answer.
 pub(super) struct Answer<T> {
     /// The JSON as it came.
     pub(super) text: String,
-    /// What it says.
+    /// Its report.
     pub(super) report: T,
 }
 
-/// Where a gateway is asked, and with what token.
+/// The admin interface, and its token.
 pub(super) struct Place {
     address: String,
     token: Option<String>,
@@ -31,14 +31,14 @@ pub(super) struct Place {
     patience: Duration,
 }
 
-/// What is done with a path.
+/// The HTTP method.
 #[derive(Clone, Copy)]
 pub(super) enum Verb {
     Get,
     Post,
 }
 
-/// Nobody listens there, or whoever does ends the connection without an answer.
+/// Nobody listens there, or the connection ends without an answer.
 #[derive(Debug)]
 pub(super) struct Unreachable(String);
 
@@ -52,7 +52,7 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// Somebody is there, who may still do what was asked, and does not answer in time.
+/// Somebody is there, does not answer in time, and may still execute the request.
 #[derive(Debug)]
 pub(super) struct Silent {
     address: String,
@@ -72,7 +72,7 @@ pub(super) fn ask<T: DeserializeOwned>(args: &Ask, path: &str) -> anyhow::Result
 }
 
 impl Place {
-    /// The interface that a configuration names.
+    /// The interface in a configuration.
     pub(super) fn of(admin: Admin) -> Self {
         Self::at(reachable(admin.listen).to_string(), admin.token)
     }
@@ -84,7 +84,7 @@ impl Place {
     /// Sends a request and reads its answer.
     ///
     /// # Errors
-    /// [`Unreachable`] if nobody is there, [`Silent`] if the answer takes too long; else what is wrong with the answer.
+    /// [`Unreachable`] if nobody is there, [`Silent`] if the answer takes too long; else the fault of the answer.
     pub(super) fn request<T: DeserializeOwned>(&self, verb: Verb, path: &str) -> anyhow::Result<Answer<T>> {
         let address = &self.address;
         let mut response = self.call(verb, path).map_err(|error| self.no_answer(error))?;
@@ -111,7 +111,7 @@ impl Place {
         let (address, patience) = (self.address.clone(), self.patience);
         match error {
             ureq::Error::Timeout(_) => anyhow::Error::new(error).context(Silent { address, patience }),
-            // The library's word for it says nothing to whoever reads this.
+            // The library's word for it says nothing to a user.
             ureq::Error::Io(error) => anyhow::Error::new(error).context(Unreachable(address)),
             _ => anyhow::Error::new(error).context(Unreachable(address)),
         }
@@ -142,7 +142,7 @@ impl Place {
     }
 }
 
-/// Returns where to ask and with what token.
+/// Returns the address and the token.
 pub(super) fn place(args: &Ask) -> anyhow::Result<Place> {
     let Some(path) = &args.config else {
         if is_link_local(&args.admin) {
@@ -171,7 +171,8 @@ pub(super) fn place(args: &Ask) -> anyhow::Result<Place> {
     }
 }
 
-/// Says whether a text is an address or a name with a port, which must be there: another than that of the web is meant.
+/// Says whether a text is an address or a name with a port; the port must be there, since the web's default is never
+/// meant.
 fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_one = host.starts_with('[') && host.ends_with(']') || !host.contains([':', '/']);
@@ -186,7 +187,7 @@ fn is_link_local(text: &str) -> bool {
     bare[..end].parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_unicast_link_local())
 }
 
-/// Returns what an answer says of its refusal: a gateway's reason, or whatever somebody else sent.
+/// Returns the reason in a refusal: a gateway's, or anything sent by another server.
 fn why(answer: &str) -> String {
     let reason = serde_json::from_str::<Refused>(answer);
     printable(reason.as_ref().map_or(answer.trim(), |refused| &refused.error))
@@ -198,7 +199,7 @@ struct Refused {
     error: String,
 }
 
-/// Returns where to connect to for what listens on an address: any address means this machine's.
+/// Returns the address for connecting to a listener: any address means this machine's.
 fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_to_ask_is_an_address_with_a_port() {
+    fn admin_address_needs_a_port() {
         for good in ["127.0.0.1:7411", "[::1]:7411", "hub:7411", "hub.example.net:1"] {
             assert!(is_address(good), "{good}");
         }
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_in_time_is_told_from_who_is_not_there() {
+    fn silent_gateway_is_told_from_an_absent_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let ask = |patience| {
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_gateway_refuses_is_read_and_does_nothing_to_a_terminal() {
+    fn reason_of_a_refusal_is_printable() {
         assert_eq!(
             why("{\"error\":\"there is no peer \\\"a\\u001b\\\"\"}"),
             "there is no peer \"a\u{fffd}\""

@@ -1,4 +1,4 @@
-//! `oncewire cache`: what gateways remember.
+//! `oncewire cache`: clearing logs and chunk stores.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::cli::Clear;
 use crate::failure::Usage;
 use crate::table::{Align, Table, bytes, printable};
 
-/// Clears logs and prints what was cleared: by way of the running gateway, or in its state folder.
+/// Clears logs and prints the result: through the running gateway, or in its state directory.
 pub(super) fn clear(args: &Clear) -> anyhow::Result<()> {
     let report = match &args.ask.config {
         None => by_way_of(&ask::place(&args.ask)?, args.peer.as_deref())?,
@@ -26,7 +26,7 @@ pub(super) fn clear(args: &Clear) -> anyhow::Result<()> {
     }
 }
 
-/// Asks the gateway of a configuration; if none answers and none uses its state folder, clears that.
+/// Asks the gateway of a configuration; if none answers and none uses its state directory, clears the directory.
 fn of_configuration(path: &Path, peer: Option<&str>) -> anyhow::Result<ClearReport> {
     let Caches { admin, state, store, mut peers } = Config::load_caches(path)?;
     if let Some(name) = peer {
@@ -47,7 +47,7 @@ fn of_configuration(path: &Path, peer: Option<&str>) -> anyhow::Result<ClearRepo
         let why = "neither `admin` nor `state` in [gateway], so there is nothing to clear from here";
         return Err(Usage(format!("{path}: {why}")).into());
     }
-    // Whatever becomes of the one, the other is cleared.
+    // Each is cleared in spite of a failure of the other.
     let chunks = store.as_ref().map(|store| chunks::clear_at_rest(store));
     let report = state.as_ref().map(|state| logs::clear_at_rest(state, &peers, peer.is_none()));
     match (report.transpose(), chunks.transpose()) {
@@ -61,7 +61,7 @@ fn of_configuration(path: &Path, peer: Option<&str>) -> anyhow::Result<ClearRepo
     }
 }
 
-/// Says why neither is cleared; a file system that holds both says so once.
+/// Says why neither is cleared; a common file system's reason comes once.
 fn neither(logs: &ClearError, chunks: &AtRestError, is_within: bool) -> anyhow::Error {
     match logs {
         ClearError::ReadOnly(_) if is_within && chunks.is_read_only() => {
@@ -77,7 +77,7 @@ fn by_way_of(place: &Place, peer: Option<&str>) -> anyhow::Result<ClearReport> {
     Ok(answered.map_err(may_go_on)?.report)
 }
 
-/// Adds what is to be done about a gateway that may have heard.
+/// Adds the remedy for a gateway perhaps still at work.
 fn may_go_on(error: anyhow::Error) -> anyhow::Error {
     match error.is::<Silent>() {
         true => anyhow!(
@@ -87,7 +87,7 @@ fn may_go_on(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Encodes a name for a query; names have only plain letters, but what is typed may have any.
+/// Encodes a name for a query; names have only plain letters, but a typed one may have any.
 fn encoded(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let encode = |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_cleared_is_told_peer_by_peer() {
+    fn cleared_logs_are_listed_by_peer() {
         let hub = ClearedReport { memory: 5_000_000, disk: 6_000_000, ..ClearedReport::new("hub") };
         let text = render(&ClearReport::of([hub, ClearedReport::new("ship")]));
         let lines: Vec<&str> = text.lines().collect();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_store_is_cleared_without_a_state_folder_and_whatever_becomes_of_the_logs() {
+    fn chunk_store_is_cleared_in_spite_of_the_logs() {
         let dir = tempfile::tempdir().unwrap();
         let (config, store) = (dir.path().join("oncewire.toml"), dir.path().join("chunks"));
         for (gateway, said) in [("", None), ("state = \"file\"\n", Some("the logs are not cleared"))] {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_of_both_is_said_once_of_each() {
+    fn obstacle_to_both_is_named_once() {
         let dir = tempfile::tempdir().unwrap();
         let (config, state) = (dir.path().join("oncewire.toml"), dir.path().join("state"));
         std::fs::write(&state, "no folder").unwrap();

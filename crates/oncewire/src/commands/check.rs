@@ -1,4 +1,4 @@
-//! `oncewire check`: what a configuration means.
+//! `oncewire check`: the meaning of a configuration.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ use oncewire_gateway::rules::RuleSet;
 use super::advice::advice;
 use crate::table::counted;
 
-/// Reads a configuration and prints what would run.
+/// Reads a configuration and prints its meaning.
 pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     let mut config = Config::load(path)?;
     let key = config.gateway.encrypt_key.as_ref();
@@ -34,7 +34,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     super::print(describe(&config))
 }
 
-/// Writes what would run, one thing a line, and then the warnings.
+/// Writes the gateway's parts, one a line, and then the warnings.
 fn describe(config: &Config) -> String {
     let mut text = gateway(config);
     for peer in &config.peers {
@@ -116,7 +116,7 @@ fn gateway(config: &Config) -> String {
     )
 }
 
-/// Says what there is to be of a chunk store.
+/// Describes a chunk store's settings.
 fn describe_store(store: &StoreSettings, is_encrypted: bool) -> String {
     let latency = store.read_latency.map_or_else(String::new, |latency| {
         format!(", on a model of a disk with one arm that takes {} to move", Time(latency))
@@ -231,7 +231,7 @@ fn describe_peer(peer: &Peer) -> String {
     text
 }
 
-/// Says which flows take a peer where intercepts leave it open.
+/// Describes the peer's choice of flows under open intercepts.
 fn fronts(peer: &Peer) -> String {
     let announced = peer.accept_networks.as_ref().map(|accepted| match &accepted[..] {
         [] => "nothing that it announces".to_owned(),
@@ -296,7 +296,7 @@ fn describe_intercept(intercept: &Intercept) -> String {
     text
 }
 
-/// Says which connections a transparent mode takes in.
+/// Describes the connections intercepted by a transparent mode.
 fn describe_capture(capture: &Capture) -> String {
     let mut taken = vec![match capture.scope {
         Scope::Host => "this machine's own connections".to_owned(),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_run_is_told_with_what_happens_without_the_peer() {
+    fn description_covers_flows_without_the_peer() {
         let dir = tempfile::tempdir().unwrap();
         Identity::create(&dir.path().join("branch.key")).unwrap();
         let hub = Identity::from_seed([1; 32]).public_key();

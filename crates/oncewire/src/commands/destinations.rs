@@ -1,4 +1,4 @@
-//! `oncewire status --destinations`: savings by where flows go.
+//! `oncewire status --destinations`: savings by destination.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ pub(super) fn render(report: &DestinationsReport) -> String {
     text
 }
 
-/// Says which share is not coded, and why.
+/// Returns the uncoded share, and the reason.
 fn not_coded(figures: &DestinationFigures) -> String {
     let share = figures.uncoded as f64 / figures.delivered.max(1) as f64;
     match figures.reason {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_what_crosses_for_whom() {
+    fn table_shows_wire_bytes_by_destination() {
         let table = DestinationTable::default();
         assert_eq!(render(&table.report(|_| ())), "no flow has gone to a peer\n");
         table.add(flow("10.0.0.5:443", 1 << 30, (1 << 30) + (20 << 20), Some(Reason::Tls)));

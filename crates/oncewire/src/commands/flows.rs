@@ -1,4 +1,4 @@
-//! `oncewire flows`: the flows that are open in a gateway.
+//! `oncewire flows`: the open flows of a gateway.
 
 use oncewire_gateway::telemetry::{FlowReport, FlowsReport};
 
@@ -54,7 +54,7 @@ fn render(report: &FlowsReport) -> String {
     }
 }
 
-/// Says why a flow is not coded, and where in its stream that began unless it was at the first byte.
+/// Returns the reason for not coding a flow, and its start in the stream unless this is the first byte.
 fn reason(flow: &FlowReport) -> String {
     match (flow.reason, flow.begins_after) {
         (None, _) => unknown(),
@@ -63,7 +63,7 @@ fn reason(flow: &FlowReport) -> String {
     }
 }
 
-/// Says which entropy stage new bytes have, and why if that is not as configured.
+/// Returns the entropy stage of new bytes, and the reason for any but the configured one.
 fn effort(flow: &FlowReport) -> String {
     match (&flow.entropy, flow.effort.as_deref()) {
         (entropy, None | Some("configured" | "off")) => entropy.clone().unwrap_or_else(unknown),
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_see_where_a_flow_goes_and_what_becomes_of_it() {
+    fn table_shows_destination_and_state_of_flows() {
         let ssh = FlowReport {
             id: None,
             peer: Some("hub".to_owned()),

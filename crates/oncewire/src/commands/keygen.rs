@@ -1,4 +1,4 @@
-//! `oncewire keygen`: a gateway's key pair, the key for what it keeps on disk, or that of a group.
+//! `oncewire keygen`: key pairs, encryption keys and group keys.
 
 use anyhow::Context as _;
 use oncewire_gateway::group_key::GroupKey;

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_that_help_names_has_its_section() {
+    fn every_command_of_the_help_has_its_section() {
         let page = page().unwrap();
         assert!(page.contains(".TH oncewire"), "{page}");
         for sub in Cli::command().get_subcommands().filter(|sub| !sub.is_hide_set() && !sub.has_subcommands())

@@ -1,4 +1,4 @@
-//! How far something has come that goes through a whole chunk store, on standard error.
+//! Progress of work on a whole chunk store, on standard error.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,8 +10,8 @@ use oncewire_gateway::chunks::Progress;
 
 use crate::table::bytes;
 
-/// Does `work`, and meanwhile shows the share that is done and the rate: as a bar on a terminal, as lines if `lines` are
-/// asked for elsewhere, and not at all otherwise.
+/// Does `work`, and meanwhile shows the done share and the rate: as a bar on a terminal, as lines with `lines`
+/// elsewhere, and not at all otherwise.
 pub(super) fn shown<T: Send>(what: &str, lines: bool, work: impl FnOnce(&Progress) -> T + Send) -> T {
     let progress = Progress::default();
     let is_terminal = std::io::stderr().is_terminal();
@@ -21,7 +21,7 @@ pub(super) fn shown<T: Send>(what: &str, lines: bool, work: impl FnOnce(&Progres
     let outcome = thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let outcome = work(&progress);
-            // Whoever waits is there until this thread ends.
+            // The receiver stays until this thread ends.
             let _ = done.send(());
             outcome
         });
@@ -51,7 +51,7 @@ fn bar(what: &str) -> ProgressBar {
     let template = "{msg} {wide_bar} {percent} % {binary_bytes_per_sec}, {eta} left";
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
-        // It is the one above, which a test of it would not tell more about than a look.
+        // It is the one above, better checked by a look than by a test.
         Err(_) => bar,
     }
 }

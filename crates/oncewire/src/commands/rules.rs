@@ -1,16 +1,16 @@
-//! `oncewire rules`: what leads connections to a gateway.
+//! `oncewire rules`: the rules for leading connections to a gateway.
 
 use oncewire_gateway::config::Config;
 use oncewire_gateway::rules::{FILTERS, Programs, RuleSet};
 
 use crate::cli::Rules;
 
-/// Prints the rules that a configuration needs and those that are loaded, or removes these.
+/// Prints a configuration's rules or the loaded ones, or removes the loaded ones.
 pub(super) fn run(args: &Rules) -> anyhow::Result<()> {
     let config = Config::load(&args.config)?;
     let wanted = RuleSet::of(&config).map(RuleSet::on_this_machine);
     if args.remove || args.installed {
-        // A configuration that needs none may have needed some when they were loaded.
+        // A configuration without rules may have had some when they were loaded.
         let rules = wanted.unwrap_or_else(|| RuleSet::none(&config));
         return super::print(if args.remove { remove(&rules)? } else { installed(&rules)? });
     }
@@ -50,7 +50,7 @@ fn installed(rules: &RuleSet) -> anyhow::Result<String> {
     }))
 }
 
-/// Says which policies the rules carry out by themselves, as comments for a shell.
+/// Lists the policies within the rules, as comments for a shell.
 fn excluded(config: &Config, rules: &RuleSet) -> String {
     let line = |(policy, conditions): (usize, &str)| {
         let line = config.policy_lines.get(policy.saturating_sub(1)).copied().unwrap_or_default();
@@ -59,7 +59,7 @@ fn excluded(config: &Config, rules: &RuleSet) -> String {
     rules.bypasses().into_iter().map(line).collect()
 }
 
-/// Writes the rules so that a shell can load them.
+/// Writes the rules in a form for a shell.
 fn describe(rules: &RuleSet) -> String {
     let lines = |commands: Vec<String>| commands.iter().map(|c| format!("ip {c}\n")).collect::<String>();
     let queue = |rule| FILTERS.map(|program| format!("{program} -t raw -A {rule}\n")).concat();

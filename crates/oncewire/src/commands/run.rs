@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use crate::logs::Log;
 
-/// Runs the gateway that a configuration describes.
+/// Runs the gateway of a configuration.
 pub(super) fn run(path: &Path, log: &Log) -> anyhow::Result<()> {
     let mut config = Config::load(path)?;
     log.configure(config.gateway.log_level);
@@ -32,10 +32,10 @@ pub(super) fn run(path: &Path, log: &Log) -> anyhow::Result<()> {
         warn!("ONCEWIRE_DUMPABLE=1: core dumps may hold keys and the content of flows");
     }
     limits::room_for(config.memory).map_err(anyhow::Error::msg)?;
-    // Not before: a thread keeps the privileges that it began with.
+    // Not before: a thread keeps the privileges from its start.
     log.start_writing().context("cannot start the thread that writes the log")?;
     if user.is_some() {
-        // As whom a reload will read it: what that user cannot read is found out now.
+        // With the rights of a reload: a file unreadable for that user is found out now.
         config = Config::load(path)?;
     }
     warn_of(&config);
@@ -43,7 +43,7 @@ pub(super) fn run(path: &Path, log: &Log) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     let served = runtime.block_on(serve(path, config, log));
-    // A disk that hangs has been waited for.
+    // A hanging disk had its time already.
     runtime.shutdown_background();
     served
 }
@@ -60,7 +60,7 @@ async fn serve(path: &Path, config: Config, log: &Log) -> anyhow::Result<()> {
         () = signals.stop() => {
             notifier.stopping(Duration::ZERO);
             signals.end_at_once_when_asked_again(running.rules);
-            // What was begun ends with it.
+            // Unfinished work ends with it.
             drop(start);
             info!(name, "stopped before it had started");
             return Ok(());
@@ -85,16 +85,16 @@ async fn serve(path: &Path, config: Config, log: &Log) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells the manager, behind all that was logged before.
+/// Tells the manager, behind all earlier log lines.
 fn ready(notifier: &Notifier) {
     log_lines::flush(LAST_LINES);
     notifier.ready();
 }
 
-/// What is needed of the configuration when the gateway ends.
+/// The parts of the configuration for the gateway's end.
 struct Running {
     drain: Duration,
-    /// The rules that this process has loaded, or tries to.
+    /// The rules loaded by this process, or tried.
     rules: Option<RuleSet>,
 }
 
@@ -113,7 +113,7 @@ impl Running {
         }
         warn_of(&config);
         let (drain, level) = (config.gateway.drain, config.gateway.log_level);
-        // What was loaded once stays as far as open connections need it.
+        // Rules loaded once stay as far as open connections need them.
         self.rules = installed(&config).or(self.rules.take());
         match gateway.reload(config).await {
             Ok(done) => {
@@ -126,12 +126,12 @@ impl Running {
     }
 }
 
-/// Returns the rules of a configuration that the gateway loads itself.
+/// Returns the rules loaded by the gateway itself.
 fn installed(config: &Config) -> Option<RuleSet> {
     RuleSet::of(config).filter(|rules| rules.by() == RulesBy::Install)
 }
 
-/// Says what a reload did.
+/// Logs the effect of a reload.
 fn tell(done: &Reloaded) {
     done.changes.iter().for_each(|change| info!("reload: {change}"));
     for key in &done.at_next_start {
@@ -153,7 +153,7 @@ fn warn_of(config: &Config) {
     }
 }
 
-/// What signals ask for.
+/// The requests of signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     /// SIGTERM or SIGINT.
@@ -162,7 +162,7 @@ enum Request {
     Reload,
 }
 
-/// The signals that are answered.
+/// The handled signals.
 struct Signals {
     term: Signal,
     int: Signal,
@@ -213,13 +213,13 @@ impl Signals {
                 );
             }
             log_lines::finish(LAST_LINES);
-            // Applications see resets, as they do when the process is killed: never an end that looks whole.
+            // Applications see resets, as after a kill: never an end in order.
             std::process::exit(1);
         });
     }
 }
 
-/// Waits for one of the signals that ask for an end.
+/// Waits for one of the signals for an end.
 async fn stop(term: &mut Signal, int: &mut Signal) {
     let signal = tokio::select! {
         _ = term.recv() => "SIGTERM",

@@ -41,12 +41,12 @@ fn summary(status: &StatusReport) -> String {
         format!("{}{}\n", since.unwrap_or_default(), printable(why))
     });
     let dropped = Some(gateway.log_lines_dropped).filter(|lines| *lines > 0).map(|lines| {
-        let what = counted(lines, "line of its log was", "lines of its log were");
-        format!("{what} dropped: what reads the log does not take them, or there is no room\n")
+        let lines = counted(lines, "line of its log was", "lines of its log were");
+        format!("{lines} dropped: what reads the log does not take them, or there is no room\n")
     });
     let portless = Some(gateway.connects_without_port).filter(|connects| *connects > 0).map(|connects| {
-        let what = counted(connects, "connect", "connects");
-        format!("{what} failed for want of a local port: widen net.ipv4.ip_local_port_range; its log says where to\n")
+        let connects = counted(connects, "connect", "connects");
+        format!("{connects} failed for want of a local port: widen net.ipv4.ip_local_port_range; its log says where to\n")
     });
     let lost = gateway.not_arriving.as_deref().map(|why| format!("{}\n", printable(why))).unwrap_or_default();
     format!(
@@ -64,8 +64,8 @@ fn summary(status: &StatusReport) -> String {
 fn groups(status: &StatusReport) -> String {
     let mut text = String::new();
     if let Some(told) = &status.discovery {
-        let what = counted(told.found, "gateway of this site was", "gateways of this site were");
-        let _ = writeln!(text, "{what} found");
+        let found = counted(told.found, "gateway of this site was", "gateways of this site were");
+        let _ = writeln!(text, "{found} found");
     }
     if status.groups.is_empty() {
         return text;
@@ -130,19 +130,19 @@ fn peers(status: &StatusReport) -> String {
     text
 }
 
-/// Writes what is out of the ordinary about a peer.
+/// Writes everything unusual about a peer.
 fn remarks(text: &mut String, peer: &PeerReport) {
     let name = printable(&peer.name);
     if let Some(reason) = peer.state_reason.as_ref().filter(|_| peer.state != LinkState::Up) {
         let _ = writeln!(text, "{name} is {}: {}", peer.state.name(), printable(reason));
     }
     if peer.mismatches > 0 {
-        let what = counted(
+        let blocks = counted(
             peer.mismatches,
             "block did not match its digest and was",
             "blocks did not match their digest and were",
         );
-        let _ = writeln!(text, "{name}: {what} fetched again");
+        let _ = writeln!(text, "{name}: {blocks} fetched again");
     }
     if let Some(remark) = adapted(&peer.out.plan) {
         let _ = writeln!(text, "{name}: {remark}");
@@ -173,7 +173,7 @@ fn remarks(text: &mut String, peer: &PeerReport) {
     }
 }
 
-/// Says what was named instead of being sent, or why nothing can be where names are all that is wanted.
+/// Returns the names sent in place of bytes, or the reason for none in a plan with names only.
 fn named(peer: &PeerReport) -> Option<String> {
     let (out, inbound) = (&peer.out.names, &peer.inbound.names);
     if peer.out.codec.as_deref() == Some("wanax") && !out.store {
@@ -189,7 +189,7 @@ fn named(peer: &PeerReport) -> Option<String> {
     })
 }
 
-/// Says which chunks that the peer named the store did not give, or not in time, and what it is to ask for them.
+/// Returns the named chunks the store did not give, or not in time, and the cost of requests for them.
 fn shed(names: &NamesIn) -> Option<String> {
     let reasons = [
         ("shed", names.shed),
@@ -219,7 +219,7 @@ fn shed(names: &NamesIn) -> Option<String> {
     something.then(|| parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; "))
 }
 
-/// Says how blocks are coded while that is not as configured.
+/// Describes the coding of blocks while it is not as configured.
 fn adapted(plan: &PlanReport) -> Option<String> {
     let how = match &plan.entropy {
         Some(entropy) => format!("repeats are found, new bytes have entropy {}", printable(entropy)),
@@ -287,7 +287,7 @@ fn refused(status: &StatusReport) -> String {
     if table.is_empty() { String::new() } else { table.render() }
 }
 
-/// The most announced networks of a peer that are named for not being used.
+/// The most unused announced networks of a peer in a remark.
 const MOST_NETWORKS: usize = 5;
 
 /// More than this nobody reads; `--json` has them all.
@@ -356,7 +356,7 @@ unknown key      1
     }
 
     #[test]
-    fn a_plan_that_is_not_as_configured_is_a_remark() {
+    fn unconfigured_plan_is_a_remark() {
         let mut peer = PeerReport { name: "hub".to_owned(), state: LinkState::Up, ..PeerReport::default() };
         let text = |peer: &PeerReport| {
             let mut text = String::new();
@@ -380,7 +380,7 @@ unknown key      1
     }
 
     #[test]
-    fn what_was_shed_and_how_the_path_is_is_a_remark() {
+    fn shed_chunks_and_path_are_a_remark() {
         let text = |names: &NamesIn| {
             let mut peer =
                 PeerReport { name: "hub".to_owned(), state: LinkState::Up, ..PeerReport::default() };
@@ -413,7 +413,7 @@ hub: shed 884 chunks, late 12; path 9.8 Mbit/s, wait 20 ms, 120 KiB pending
     }
 
     #[test]
-    fn a_path_of_a_store_that_gives_all_in_time_is_no_remark() {
+    fn path_of_a_punctual_store_is_no_remark() {
         let names = NamesIn { chunks: 9, found: 9, path_bytes_per_s: 1_225_000, ..NamesIn::default() };
         assert_eq!(shed(&names), None);
     }

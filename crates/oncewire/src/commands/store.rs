@@ -16,7 +16,7 @@ use crate::cli::{Store, StoreAt, StoreWork};
 use crate::failure::Usage;
 use crate::table::{Align, Table, age, bytes, counted, millis, printable};
 
-/// Does what is asked with a store.
+/// Executes a store command.
 pub(super) fn run(command: &Store) -> anyhow::Result<()> {
     match command {
         Store::Stat(at) => print(at.json, &stat(at)?, render),
@@ -35,12 +35,12 @@ pub(super) fn run(command: &Store) -> anyhow::Result<()> {
     }
 }
 
-/// Where a store is, and how it is opened.
+/// A store's place, and its options.
 struct Found {
     path: PathBuf,
     key: Option<StorageKey>,
     room: Option<Room>,
-    /// What says all that, if there is a configuration.
+    /// The source of these, if there is a configuration.
     config: Option<Config>,
 }
 
@@ -84,7 +84,7 @@ impl Found {
     }
 }
 
-/// Asks the gateway that runs, or looks into the files.
+/// Asks the running gateway, or looks into the files.
 fn stat(at: &StoreAt) -> anyhow::Result<StoreReport> {
     let found = find(at)?;
     if let Some(place) = found.config.as_ref().and_then(|config| config.gateway.admin.clone()).map(Place::of)
@@ -107,15 +107,15 @@ fn stat(at: &StoreAt) -> anyhow::Result<StoreReport> {
     Ok(report)
 }
 
-/// What is said of a store where neither a saved index nor a configuration tells how large its index is.
+/// The note for a store without a saved index or a configuration with its index's size.
 const ASSUMED: &str = "there is no saved index that can be used, so one was made that suits what is there: `indexed` and \
                        `index_memory` may be less than its gateway has; -c FILE tells how much that is";
 
 fn verify(work: &StoreWork) -> anyhow::Result<()> {
     let found = find(&work.at)?;
     let store = found.open()?;
-    let what = format!("verifying {}", printable(&found.path.display().to_string()));
-    let report = progress::shown(&what, work.progress, |progress| store.verify(progress))?;
+    let label = format!("verifying {}", printable(&found.path.display().to_string()));
+    let report = progress::shown(&label, work.progress, |progress| store.verify(progress))?;
     store.close()?;
     print(work.at.json, &report, render_verified)?;
     let damaged = report.damaged.len() as u64 + report.damaged_left_out;
@@ -161,8 +161,8 @@ fn list(text: &mut String, what: &str, lines: &[String], left_out: u64) {
 fn compact(work: &StoreWork, to: Option<u64>) -> anyhow::Result<CompactReport> {
     let found = find(&work.at)?;
     let store = found.open_and_tell()?;
-    let what = format!("compacting {}", printable(&found.path.display().to_string()));
-    let report = progress::shown(&what, work.progress, |progress| store.compact(to, progress))?;
+    let label = format!("compacting {}", printable(&found.path.display().to_string()));
+    let report = progress::shown(&label, work.progress, |progress| store.compact(to, progress))?;
     store.close()?;
     Ok(report)
 }
@@ -212,7 +212,7 @@ pub(super) fn render(store: &StoreReport) -> String {
     text.push('\n');
     if store.state != StoreCondition::Open {
         let why = store.reason.as_deref().unwrap_or("unknown");
-        let what = match store.state {
+        let state = match store.state {
             StoreCondition::ReadOnly => "it takes nothing",
             StoreCondition::Clearing => "it is being cleared",
             StoreCondition::Opening => "it is being opened",
@@ -220,7 +220,7 @@ pub(super) fn render(store: &StoreReport) -> String {
             StoreCondition::Failed | StoreCondition::Open => "it is not used",
         };
         let share = store.opened_percent.map(|percent| format!(", {percent} % done")).unwrap_or_default();
-        let _ = writeln!(text, "{what}: {}{share}", printable(why));
+        let _ = writeln!(text, "{state}: {}{share}", printable(why));
     }
     if store.set_aside > 0 {
         let aside = store.set_aside;
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_is_being_opened_says_how_far_that_is() {
+    fn opening_store_shows_its_progress() {
         let store = StoreReport {
             state: StoreCondition::Opening,
             reason: Some("its files are looked through".to_owned()),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn compacting_says_what_was_lost_and_what_stays() {
+    fn compacting_reports_lost_and_remaining_content() {
         let report = CompactReport {
             kept: 9,
             let_go: 4,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn verifying_says_what_is_wrong_and_what_cannot_be_told() {
+    fn verifying_reports_damage_and_unknown_state() {
         let report = VerifyReport {
             containers: 17,
             damaged: vec!["0000000000000001.seg: its footer is gone, and 35 containers with it".to_owned()],
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_says_how_busy_its_disk_is_once_anything_was_to_be_read() {
+    fn store_shows_its_disks_load_after_the_first_read() {
         let text = |queue, service_time_us| {
             busy(&StoreReport { queue, service_time_us, ..StoreReport::default() }).unwrap_or_default()
         };
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_described_with_what_is_wrong() {
+    fn description_of_a_store_includes_faults() {
         let store = StoreReport {
             path: "state/store".to_owned(),
             state: StoreCondition::ReadOnly,

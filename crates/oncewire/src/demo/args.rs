@@ -1,4 +1,4 @@
-//! What the demonstration can be asked for.
+//! Arguments of the demonstration.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use oncewire_netem::{LinkParams, Queue};
 
 use crate::cli::source;
 
-/// Show what oncewire saves: moves files over an emulated link without and with a pair of gateways
+/// Show oncewire's savings: moves files over an emulated link without and with a pair of gateways
 ///
 /// Everything runs in this process on loopback. The files are fetched for the first time, again, after an edit, and
 /// after a restart of the near gateway, then packed, and over HTTPS. Every byte is compared. It takes about half a
@@ -22,24 +22,24 @@ pub(crate) struct Args {
     /// Round-trip time of the link, at most 2 s
     #[arg(long, value_name = "TIME", default_value = "80 ms", value_parser = rtt)]
     pub(crate) rtt: Time,
-    /// Share of packets that the link loses, each way: 0.001 or 0.1%
+    /// Share of packets lost by the link, each way: 0.001 or 0.1%
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = loss)]
     pub(crate) loss: f64,
-    /// Decides which packets are lost and what is edited
+    /// Seed of packet losses and of edits
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = seed)]
     pub(crate) seed: u64,
     /// Congestion control of the transfers without oncewire: cubic or bbr
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) congestion: Policy,
-    /// Keep the gateways and a SOCKS proxy running afterwards, to try other traffic; Ctrl-C ends them, and says what was
-    /// saved. The proxy is at 127.0.0.1:11080, the near gateway's admin interface at 127.0.0.1:17411, unless taken
+    /// Keep the gateways and a SOCKS proxy running afterwards, to try other traffic; Ctrl-C ends them, and prints the
+    /// savings. The proxy is at 127.0.0.1:11080, the near gateway's admin interface at 127.0.0.1:17411, unless taken
     #[arg(long)]
     pub(crate) keep: bool,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Files and folders to move, a folder bundled into one file; - is standard input [default: sources of crates that
-    /// Cargo has fetched, else packed crates, else this executable]
+    /// Files and directories to move, a directory bundled into one file; - is standard input [default: sources of
+    /// crates fetched by Cargo, else packed crates, else this executable]
     #[arg(value_name = "PATHS", value_parser = source())]
     pub(crate) paths: Vec<PathBuf>,
 }
@@ -99,7 +99,7 @@ fn loss(text: &str) -> Result<f64, String> {
 }
 
 const MAX_LOSS: f64 = 0.2;
-/// A gateway gives up dialling after 15 s, which takes three round trips if nothing is lost, and a flow resets at 4 s.
+/// A gateway gives up dialling after 15 s, enough for the three round trips without loss, and a flow resets at 4 s.
 const MAX_RTT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_the_link_is_that_of_the_readme() {
+    fn default_link_equals_the_readme() {
         let args = parse(&[]).unwrap();
         let (up, down) = args.links();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The files that the demonstration moves.
+//! The files of the demonstration.
 
 use std::fs;
 use std::io::Read;
@@ -11,18 +11,18 @@ use oncewire_gateway::config::units::Rate;
 use super::edit;
 use super::origin::Edition;
 
-/// Files to move, and where they come from in words.
+/// Files to move, and their origin in words.
 #[derive(Clone, Debug)]
 pub(crate) struct Corpus {
-    /// The files, in the order in which they are moved.
+    /// The files, in the order of transfers.
     pub(crate) files: Vec<File>,
-    /// What they are, for people.
+    /// Their description, for people.
     pub(crate) origin: String,
     /// Whether the user named them.
     pub(crate) named: bool,
 }
 
-/// Every edition of the files that are moved.
+/// Every edition of the files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Editions {
     /// The files.
@@ -35,10 +35,10 @@ pub(crate) struct Editions {
     pub(crate) encrypted: Vec<File>,
 }
 
-/// One file, which may be a bundle of many.
+/// One file, perhaps a bundle of many.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
-    /// What it is called in the report.
+    /// Its name in the report.
     pub(crate) path: String,
     /// Its content.
     pub(crate) bytes: Arc<[u8]>,
@@ -50,7 +50,7 @@ impl Corpus {
         sizes(&self.files)
     }
 
-    /// Returns the files that are releases of one package, going by names such as `serde-1.0.1`: the first such package.
+    /// Returns the releases of one package among the files, by names such as `serde-1.0.1`: the first such package.
     pub(crate) fn releases(&self) -> Vec<&str> {
         let names = || self.files.iter().map(|file| file.path.as_str());
         let siblings = |stem| names().filter(|name| package(name) == Some(stem)).collect::<Vec<_>>();
@@ -59,11 +59,11 @@ impl Corpus {
 }
 
 impl Editions {
-    /// Makes the other editions of the corpus's files, in sizes that suit the link's rate.
+    /// Makes the other editions of the corpus's files, in sizes for the link's rate.
     ///
     /// # Errors
     ///
-    /// A compressor that fails.
+    /// A failing compressor.
     pub(crate) fn of_corpus(corpus: &Corpus, seed: u64, rate: Rate) -> anyhow::Result<Self> {
         let most = usize::try_from(default_total(rate) / 4).unwrap_or(usize::MAX);
         let encrypted = corpus.files.iter().find(|file| !file.bytes.is_empty()).map(|file| File {
@@ -96,7 +96,7 @@ pub(crate) fn sizes(files: &[File]) -> u64 {
 
 /// Packs the files into one, or as many of their bytes as make a file of about `most` bytes.
 fn pack(files: &[File], most: usize) -> anyhow::Result<File> {
-    // Sources shrink to a fifth or so; what does not shrink is cut off below.
+    // Sources shrink to a fifth or so; other content is cut off below.
     let room = most.saturating_mul(5);
     let mut plain = Vec::new();
     for file in files {
@@ -125,11 +125,11 @@ fn default_total(rate: Rate) -> u64 {
     (rate.0 / 1000).saturating_mul(DEFAULT_TIME_MS / 8).clamp(LEAST_TOTAL, MOST_TOTAL)
 }
 
-/// Loads the files that the user names, or what this machine has and a link of this rate carries in seconds.
+/// Loads the user's files, or files of this machine within some seconds of a link of this rate.
 ///
 /// # Errors
 ///
-/// A path that cannot be read, nothing to move, or more than [`MAX_TOTAL`] bytes.
+/// An unreadable path, nothing to move, or more than [`MAX_TOTAL`] bytes.
 pub(crate) fn load(paths: &[PathBuf], rate: Rate) -> anyhow::Result<Corpus> {
     let corpus = match paths.is_empty() {
         true => from_machine(&cargo_home(), default_total(rate))?,
@@ -178,7 +178,7 @@ fn from_machine(cargo_home: &Path, most: u64) -> anyhow::Result<Corpus> {
     Ok(Corpus { files: vec![file], origin, named: false })
 }
 
-/// Bundles each crate's sources: the largest crates that are not huge, so that transfers outlast their start.
+/// Bundles each crate's sources: the largest crates but the huge ones, so transfers outlast their start.
 fn crate_sources(src: &Path, most: u64) -> anyhow::Result<Vec<File>> {
     let crates = folder(src).into_iter().flat_map(|index| folder(&index)).filter(|path| path.is_dir());
     let mut sized: Vec<(u64, PathBuf)> = crates.map(|path| (sources_size(&path), path)).collect();
@@ -215,7 +215,7 @@ fn packed_crates(cache: &Path, most: u64) -> anyhow::Result<Vec<File>> {
     Ok(files)
 }
 
-/// Puts the files of a folder behind each other, by name, each with a line that names it.
+/// Puts the files of a directory behind each other, by name, each with a line for its name.
 fn bundle(root: &Path, wanted: fn(&Path) -> bool) -> anyhow::Result<Vec<u8>> {
     let mut out = Vec::new();
     for (path, _) in files_below(root).filter(|(path, _)| wanted(path)) {
@@ -229,7 +229,7 @@ fn bundle(root: &Path, wanted: fn(&Path) -> bool) -> anyhow::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Walks a folder by name, folders where their name puts them; gives files and their sizes.
+/// Walks a directory by name, subdirectories at their names' places; gives files and their sizes.
 pub(crate) fn files_below(root: &Path) -> impl Iterator<Item = (PathBuf, u64)> {
     // The last is taken first, hence the reversals.
     let mut open: Vec<PathBuf> = folder(root).into_iter().rev().collect();
@@ -247,7 +247,7 @@ pub(crate) fn files_below(root: &Path) -> impl Iterator<Item = (PathBuf, u64)> {
     })
 }
 
-/// Returns what is in a folder, by name; nothing if it cannot be read.
+/// Returns the entries of a directory, by name; nothing if it cannot be read.
 fn folder(path: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
@@ -288,14 +288,14 @@ fn cargo_home() -> PathBuf {
     }
 }
 
-/// Time that the link takes for the files, unless the user names them: they cross it five times as they are.
+/// Time of the link for the files, unless named by the user: they cross it five times as they are.
 const DEFAULT_TIME_MS: u64 = 1000;
 const LEAST_TOTAL: u64 = 1_000_000;
 const MOST_TOTAL: u64 = 16_000_000;
 const SMALLEST_BUNDLE: u64 = 50_000;
-/// What most archives are packed with takes about as much effort.
+/// The usual effort of archives is about the same.
 const PACK_LEVEL: i32 = 6;
-/// Bytes that the demonstration holds in memory at most; an edited copy of each file comes on top.
+/// The most bytes of the demonstration in memory; an edited copy of each file comes on top.
 const MAX_TOTAL: u64 = 1 << 30;
 
 #[cfg(test)]
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_moved_is_named() {
+    fn unmovable_path_is_named() {
         let error = load(&[PathBuf::from("no-such-file")], RATE).unwrap_err();
         assert!(format!("{error:#}").contains("no-such-file"));
         let root = tempfile::tempdir().unwrap();

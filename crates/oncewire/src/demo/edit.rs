@@ -1,4 +1,4 @@
-//! Seeded small edits, as people make them between two transfers of a file.
+//! Small seeded edits, like those between two transfers of a file.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `bound`, which is above 0.
+    /// Returns a number below a nonzero `bound`.
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::tls::Tls;
 
-/// Bytes that arrived differently: the one failure that no stage may survive.
+/// Bytes changed on the way: the one failure no stage may survive.
 #[derive(Debug)]
 pub(crate) struct WrongBytes(String);
 
@@ -29,13 +29,14 @@ impl fmt::Display for WrongBytes {
 
 impl std::error::Error for WrongBytes {}
 
-/// Fetches a resource over a connection of its own, encrypted if `tls` is given, and compares it with what is expected.
+/// Fetches a resource over a connection of its own, encrypted if `tls` is given, and compares it with the expected
+/// bytes.
 ///
 /// Returns the time from connecting to the last byte.
 ///
 /// # Errors
 ///
-/// A connection that fails or stands still, and as [`WrongBytes`] the first byte that differs, is missing or too many.
+/// A failing or stalled connection, and as [`WrongBytes`] the first byte different, missing or surplus.
 pub(crate) async fn fetch(
     address: SocketAddr,
     tls: Option<&Tls>,
@@ -88,12 +89,12 @@ async fn exchange(
     Ok(())
 }
 
-/// What has arrived of a response.
+/// The received part of a response.
 struct Comparison<'a> {
     head: Vec<u8>,
     whole_head: bool,
     expected: &'a [u8],
-    /// Bytes of the body that arrived, all as expected.
+    /// Bytes of the body received, all as expected.
     seen: usize,
 }
 
@@ -123,7 +124,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Silence after which a transfer counts as stuck.
+/// Silence before a transfer counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MAX_HEAD: usize = 8 << 10;
 
@@ -140,7 +141,7 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 16];
             stream.read_exact(&mut request).await.unwrap();
-            // In two parts, so that the head is split.
+            // In two parts, for a split head.
             let (first, second) = response.split_at(9);
             stream.write_all(first).await.unwrap();
             stream.write_all(second).await.unwrap();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_is_expected_passes() {
+    async fn only_the_expected_response_passes() {
         assert!(fetched(b"HTTP/1.1 200 OK\r\n\r\nbytes", b"bytes").await.is_ok());
         for (response, expected, said) in [
             (&b"HTTP/1.1 200 OK\r\n\r\nbyTes"[..], &b"bytes"[..], "byte 2 of /x arrived wrong"),

@@ -11,11 +11,11 @@ use oncewire_gateway::identity::Identity;
 
 /// A hub at the far side of the path, and a branch at the near side once it is started.
 pub(crate) struct Pair {
-    /// Holds the key files, which gateways read as in any deployment, and the chunk store.
+    /// Holds the key files, for gateways to read as in any deployment, and the chunk store.
     folder: PathBuf,
     hub: Gateway,
     branch: Option<Gateway>,
-    /// What the branch is started with, between its own keys and the address of its SOCKS proxy.
+    /// The branch's configuration, between its own keys and the address of its SOCKS proxy.
     branch_config: String,
     hub_address: SocketAddr,
     forward_address: SocketAddr,
@@ -32,11 +32,11 @@ pub(crate) struct Counted {
 }
 
 impl Pair {
-    /// Starts the hub, which waits for the branch, with its files in `folder`.
+    /// Starts the hub, in wait for the branch, with its files in `folder`.
     ///
     /// # Errors
     ///
-    /// Keys that cannot be written, or a gateway that does not start.
+    /// Unwritable keys, or a gateway without a start.
     pub(crate) async fn start_hub(folder: &Path) -> anyhow::Result<Self> {
         Identity::create(&folder.join("hub.key"))?;
         let branch_key = Identity::create(&folder.join("branch.key"))?;
@@ -60,16 +60,16 @@ impl Pair {
         })
     }
 
-    /// Returns where the hub waits for the branch.
+    /// Returns the hub's address for the branch.
     pub(crate) fn hub_address(&self) -> SocketAddr {
         self.hub_address
     }
 
-    /// Starts the branch, which dials the hub at `hub` and forwards to `origin`.
+    /// Starts the branch; it dials the hub at `hub` and forwards to `origin`.
     ///
     /// # Errors
     ///
-    /// A gateway that does not start.
+    /// A gateway without a start.
     pub(crate) async fn start_branch(&mut self, hub: SocketAddr, origin: SocketAddr) -> anyhow::Result<()> {
         let hub_key = Identity::load(&self.folder.join("hub.key"))?;
         self.branch_config = format!(
@@ -83,7 +83,7 @@ impl Pair {
         self.run_branch(false).await
     }
 
-    /// Ends the branch, whose logs are in memory alone, and starts it again, with what its chunk store has on disk. To be
+    /// Ends the branch, with logs in memory alone, and starts it again, with its chunk store's content on disk. To be
     /// kept, it has an admin interface from then on, and the usual ports.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// A link that is not up within [`LINK_LIMIT`].
+    /// A link still down after [`LINK_LIMIT`].
     pub(crate) async fn wait_linked(&self) -> anyhow::Result<()> {
         let branch = self.branch.as_ref().context("the branch does not run")?;
         ensure!(
@@ -129,22 +129,22 @@ impl Pair {
         Ok(())
     }
 
-    /// Returns where the client connects to reach the origin.
+    /// Returns the client's address to reach the origin.
     pub(crate) fn forward_address(&self) -> SocketAddr {
         self.forward_address
     }
 
-    /// Returns where the SOCKS proxy listens.
+    /// Returns the SOCKS proxy's address.
     pub(crate) fn socks_address(&self) -> SocketAddr {
         self.socks_address
     }
 
-    /// Returns where the branch's admin interface listens, if it has one.
+    /// Returns the address of the branch's admin interface, if it has one.
     pub(crate) fn admin_address(&self) -> Option<SocketAddr> {
         self.admin_address
     }
 
-    /// Returns what the branch counted on its link since it was started last.
+    /// Returns the branch's counts on its link since its last start.
     pub(crate) fn counted(&self) -> Counted {
         let status = self.branch.as_ref().map(Gateway::status);
         let hub = status.and_then(|status| status.peers.into_iter().next());
@@ -176,9 +176,9 @@ async fn start(text: &str, folder: &Path, name: &str) -> anyhow::Result<Gateway>
     Gateway::start(config).await.with_context(|| format!("the {name} gateway does not start"))
 }
 
-/// Where the SOCKS proxy of a kept pair listens, if nobody else does.
+/// The SOCKS proxy's port of a kept pair, unless taken.
 const SOCKS_PORT: u16 = 11_080;
-/// Where the admin interface of its near gateway does.
+/// The admin interface's port of its near gateway, unless taken.
 const ADMIN_PORT: u16 = 17_411;
 /// Time for the first lane to come up; a lost SYN costs a second on any link.
 const LINK_LIMIT: Duration = Duration::from_secs(30);

@@ -1,12 +1,11 @@
-//! `oncewire demo`: what a slow link does to real files without and with a pair of gateways.
+//! `oncewire demo`: real files over a slow link, without and with gateways.
 //!
-//! Everything runs in this process and on loopback: an origin server and one gateway at the far side of an
-//! emulated [`path`], a client and the other gateway at its near side. The client fetches each file over the
-//! bare path and then through the gateways: for the first time, again, after an edit, and after a restart of the near
-//! gateway, whose logs are gone then and whose chunk store is not. Content that is compressed or encrypted already
-//! follows. It compares every byte.
-//! The path is a model of a link and of TCP across it, so no privileges are needed; see
-//! [`oncewire_netem::tcp`] for what the model leaves out.
+//! Everything runs in this process and on loopback: an origin server and one gateway at the far side of an emulated
+//! [`path`], a client and the other gateway at its near side. The client fetches each file over the bare path and
+//! then through the gateways: for the first time, again, after an edit, and after a restart of the near gateway,
+//! without its logs but with its chunk store. Compressed and encrypted content follows. It compares every byte. The
+//! path is a model of a link and of TCP across it, so no privileges are needed; see [`oncewire_netem::tcp`] for the
+//! limits of the model.
 
 mod args;
 pub(crate) mod corpus;
@@ -37,12 +36,12 @@ use crate::output::print;
 
 pub(crate) use args::Args;
 
-/// Runs the demonstration and prints what it showed.
+/// Runs the demonstration and prints the results.
 ///
 /// # Errors
 ///
-/// Files that cannot be read, settings out of range, a gateway that does not start, any byte that arrives differently,
-/// and a signal that ends it before all is shown.
+/// Unreadable files, settings out of range, a gateway without a start, any changed byte, and a signal for an early
+/// end.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let corpus = corpus::load(&args.paths, args.rate)?;
     if !args.json {
@@ -60,17 +59,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let _inside = runtime.enter();
         Signals::listen()?
     };
-    // For keys and the chunk store, which are not to be left behind: signals are heard by now.
+    // For keys and the chunk store, not to be left behind: signals are heard by now.
     let folder = tempfile::tempdir().context("cannot make a temporary folder for the gateways")?;
     let shown = runtime.block_on(show(args, &files, table, folder.path(), signals));
-    // What still runs might write there.
+    // Remaining tasks might write there.
     drop(runtime);
     let removed = folder.close().context("cannot remove the gateways' temporary folder");
     shown.and(removed)
 }
 
-/// Starts everything, shows it and stops it. Only what lies in between can be broken off: gateways that start or stop
-/// write to their folder.
+/// Starts everything, shows it and stops it. Only the part in between can be broken off: starting and stopping
+/// gateways write to their directory.
 async fn show(
     args: &Args,
     files: &Editions,
@@ -109,7 +108,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Does the transfers and prints what each took as soon as it is known.
+    /// Does the transfers and prints the cost of each at once.
     async fn perform(&mut self, baseline: bool, signals: &mut Signals) -> anyhow::Result<()> {
         self.say(&self.table.headings())?;
         for step in Step::MAIN {
@@ -148,7 +147,7 @@ impl Run<'_> {
         Show { stage: &self.stage, files: self.files, progress: &self.progress }
     }
 
-    /// Prints what the rows do not say, or the whole report as JSON.
+    /// Prints the notes for the rows, or the whole report as JSON.
     async fn conclude(&self, baseline: Option<&Result<f64, String>>) -> anyhow::Result<()> {
         let mut out = Vec::new();
         if self.args.json {
@@ -170,11 +169,11 @@ impl Run<'_> {
     }
 }
 
-/// Does what may fail alone; returns in words what went wrong with it.
+/// Does a step that may fail alone; returns its failure in words.
 ///
 /// # Errors
 ///
-/// Bytes that arrived differently, and a signal.
+/// Bytes changed on the way, and a signal.
 async fn optional<T>(
     signals: &mut Signals,
     work: impl Future<Output = anyhow::Result<T>>,
@@ -187,7 +186,7 @@ async fn optional<T>(
     }
 }
 
-/// Makes a progress bar on standard error, which shows nothing if that is not a terminal.
+/// Makes a progress bar on standard error, without output unless this is a terminal.
 fn progress_bar(bytes: u64) -> ProgressBar {
     let bar = ProgressBar::new(bytes);
     let template = "{msg:<36} {wide_bar} {bytes:>10} of {total_bytes} {elapsed:>4}";

@@ -21,7 +21,7 @@ pub(crate) struct Origin {
     serving: JoinHandle<()>,
 }
 
-/// The edition of a file that is asked for.
+/// The requested edition of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edition {
     /// As it was.
@@ -30,7 +30,7 @@ pub(crate) enum Edition {
     Edited,
     /// Compressed.
     Packed,
-    /// The part that is moved over HTTPS.
+    /// The part for HTTPS.
     Encrypted,
 }
 
@@ -69,7 +69,7 @@ impl Drop for Origin {
     }
 }
 
-/// Returns the path under which a file is served.
+/// Returns the path of a file.
 pub(crate) fn resource(edition: Edition, index: usize) -> String {
     match edition {
         Edition::Original => format!("/original/{index}"),
@@ -128,14 +128,14 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, contents: &Conte
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(body).await?;
     stream.shutdown().await?;
-    // A socket that is closed before its peer's is an orphan, and those are the first that a kernel short of memory
-    // resets, with whatever they have not delivered.
+    // A socket closed before its peer's is an orphan. A kernel short of memory resets orphans first, with all their
+    // undelivered bytes.
     let mut sink = tokio::io::sink();
     let _ = tokio::time::timeout(CLIENT_CLOSE, tokio::io::copy(&mut stream, &mut sink)).await;
     Ok(())
 }
 
-/// Reads up to the empty line that ends a head, and no more than [`MAX_HEAD`] bytes.
+/// Reads up to the empty line at the end of a head, and no more than [`MAX_HEAD`] bytes.
 async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -147,12 +147,12 @@ async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> 
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Where a kept origin listens, if nobody else does.
+/// A kept origin's port, unless taken.
 const PORT: u16 = 18_080;
 const MAX_HEAD: usize = 8 << 10;
-/// The content type of a TLS record that holds a handshake message [RFC 8446 §5.1].
+/// The content type of a TLS record with a handshake message [RFC 8446 §5.1].
 const TLS_HANDSHAKE: u8 = 22;
-/// Time that a client has to close its end once everything was sent.
+/// Time for a client to close its end once everything was sent.
 const CLIENT_CLOSE: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_resource_is_not_found_and_the_server_goes_on() {
+    async fn unknown_resource_is_not_found_and_the_server_continues() {
         let origin = Origin::start(&editions(), Tls::new().unwrap(), false).await.unwrap();
         for (path, wanted) in [("/edited/0", "404"), ("/original/0", "200"), ("/", "404")] {
             let mut stream = TcpStream::connect(origin.address()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the demonstration reports.
+//! The demonstration's report.
 
 use std::io::{self, Write};
 
@@ -16,15 +16,15 @@ use crate::table::percent_of;
 pub(crate) struct Report {
     pub(crate) link: LinkFacts,
     pub(crate) rows: Vec<Row>,
-    /// Whether every byte arrived as it was sent; a run that cannot say so fails instead.
+    /// Whether every byte arrived unchanged; a run without this proof fails instead.
     pub(crate) verified: bool,
-    /// Content that is compressed or encrypted already.
+    /// Compressed or encrypted content.
     pub(crate) opaque: Vec<Row>,
-    /// Optional steps that failed.
+    /// Failed optional steps.
     pub(crate) failed: Vec<Failed>,
 }
 
-/// An optional step that failed.
+/// A failed optional step.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) step: Step,
@@ -40,7 +40,7 @@ impl Serialize for Failed {
     }
 }
 
-/// The link that was emulated.
+/// The emulated link.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct LinkFacts {
     rate_bits_per_s: u64,
@@ -56,9 +56,9 @@ pub(crate) struct Row {
     pub(crate) path: String,
     /// Bytes of the file.
     pub(crate) delivered: u64,
-    /// TCP payload that crossed the link without oncewire, both ways.
+    /// TCP payload on the link without oncewire, both ways.
     pub(crate) wire_direct: u64,
-    /// TCP payload that crossed the link between the gateways, both ways, TLS included.
+    /// TCP payload on the link between the gateways, both ways, TLS included.
     pub(crate) wire: u64,
     pub(crate) seconds_direct: f64,
     pub(crate) seconds: f64,
@@ -106,7 +106,7 @@ impl Serialize for Row {
     }
 }
 
-/// Prints what is about to be shown.
+/// Prints the setting.
 pub(crate) fn print_setting(out: &mut impl Write, args: &Args, corpus: &Corpus) -> io::Result<()> {
     writeln!(
         out,
@@ -136,7 +136,7 @@ pub(crate) fn print_setting(out: &mut impl Write, args: &Args, corpus: &Corpus) 
     writeln!(out)
 }
 
-/// The table for people, whose lines are known one after the other: its columns are as wide as its headings.
+/// The table for people, with lines known one after the other: its columns are as wide as its headings.
 pub(crate) struct Table {
     name_width: usize,
     /// Whether each file has a line of its own.
@@ -144,7 +144,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Makes the table for these files; a few that the user named get lines of their own.
+    /// Makes the table for these files; a few files named by the user get lines of their own.
     pub(crate) fn new(files: &Editions, named: bool) -> Self {
         let per_file = named && (2..=FILES_SHOWN_EACH).contains(&files.original.len());
         let steps = Step::MAIN.into_iter().chain(Step::OPAQUE);
@@ -175,7 +175,7 @@ impl Table {
         text
     }
 
-    /// Returns the line of a step that failed.
+    /// Returns the line of a failed step.
     pub(crate) fn failed(&self, step: Step, error: &str) -> String {
         format!("{:<width$}   not shown: {error}\n", step.to_string(), width = self.name_width)
     }
@@ -196,7 +196,7 @@ fn name_of(step: Step, path: &str) -> String {
     format!("{step}: {path}")
 }
 
-/// Prints what the table does not say by itself.
+/// Prints the notes on the table.
 pub(crate) fn print_notes(
     out: &mut impl Write,
     report: &Report,
@@ -394,7 +394,7 @@ over HTTPS        not shown: the connection broke
     }
 
     #[test]
-    fn bytes_that_cost_more_than_they_save_are_shown_as_that() {
+    fn negative_savings_are_shown() {
         let mut report = report(&["random"]);
         report.rows[0].wire = 1_010_000;
         let shown = table(&report, true);

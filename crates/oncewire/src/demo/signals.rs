@@ -1,4 +1,4 @@
-//! The signals that end the demonstration.
+//! The signals for the end of the demonstration.
 
 use anyhow::{Context, bail};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -11,7 +11,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on; what comes before somebody waits is kept. Needs a runtime.
+    /// Listens from now on; earlier signals are kept until somebody waits. Needs a runtime.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Everything that runs for the demonstration.
+//! The running parts of the demonstration.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -44,13 +44,13 @@ pub(crate) enum Route {
     Oncewire,
 }
 
-/// What crossed the path by route, for the notes.
+/// The path's traffic by route, for the notes.
 pub(crate) struct PathFacts {
     /// Without oncewire.
     pub(crate) direct: PathTraffic,
     /// Through the gateways.
     pub(crate) oncewire: PathTraffic,
-    /// Packets lost both ways, whoever's they were.
+    /// Packets lost both ways, on all routes.
     pub(crate) lost: u64,
     /// Packets dropped by full queues.
     pub(crate) dropped: u64,
@@ -61,7 +61,7 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// Settings out of range, loopback that cannot be listened on, gateways that do not start.
+    /// Settings out of range, no port on loopback, gateways without a start.
     pub(crate) async fn start(args: &Args, files: &Editions, folder: &Path) -> anyhow::Result<Self> {
         let (up, down) = args.links();
         let link = EmulatedLink::start(up, down).context("the link cannot be emulated")?;
@@ -88,7 +88,7 @@ impl Stage {
         self.pair.wait_linked().await
     }
 
-    /// Restarts the gateway at the near side, so that only its disk remembers.
+    /// Restarts the gateway at the near side, so only its disk remembers.
     ///
     /// # Errors
     ///
@@ -97,12 +97,12 @@ impl Stage {
         self.pair.restart_branch(kept).await
     }
 
-    /// Returns what the client needs for HTTPS.
+    /// Returns the client's TLS.
     pub(crate) fn tls(&self) -> &Tls {
         &self.tls
     }
 
-    /// Returns where the client connects for a route.
+    /// Returns the client's address for a route.
     pub(crate) fn address(&self, route: Route) -> SocketAddr {
         match route {
             Route::Direct => self.direct.local_addr(),
@@ -111,16 +111,16 @@ impl Stage {
         }
     }
 
-    /// Returns payload bytes that crossed the path by a route so far, both ways.
+    /// Returns a route's payload bytes on the path so far, both ways.
     pub(crate) async fn wire(&self, route: Route) -> u64 {
         self.link.traffic(route.account()).await.payload()
     }
 
-    /// Waits until what was sent by a route has crossed, acknowledgements between the gateways included.
+    /// Waits until a route's bytes have crossed, acknowledgements between the gateways included.
     pub(crate) async fn settle(&self, route: Route) {
         let quiet = (self.rtt * 2).clamp(Duration::from_millis(50), Duration::from_secs(2));
         let mut before = self.wire(route).await;
-        // A link that never falls silent has keep-alives; a few bytes do not matter then.
+        // Keep-alives on an idle link are a few bytes, without importance here.
         for _ in 0..MAX_SETTLE_ROUNDS {
             tokio::time::sleep(quiet).await;
             let now = self.wire(route).await;
@@ -131,7 +131,7 @@ impl Stage {
         }
     }
 
-    /// Returns what crossed the path so far.
+    /// Returns the path's traffic so far.
     pub(crate) async fn path_facts(&self) -> PathFacts {
         let (up, down) =
             (self.link.link_counters(Side::Near).await, self.link.link_counters(Side::Far).await);
@@ -170,7 +170,7 @@ impl Stage {
     }
 }
 
-/// Prints on standard output, or on standard error if that is for JSON.
+/// Prints on standard output, or on standard error if standard output is for JSON.
 fn tell(json: bool, text: &str) -> anyhow::Result<()> {
     match json {
         true => Ok(io::stderr().write_all(text.as_bytes())?),
@@ -178,7 +178,7 @@ fn tell(json: bool, text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Sums up what crossed while the pair was kept.
+/// Sums up the traffic of a kept pair.
 fn saved(before: Counted, after: Counted) -> String {
     let flows = after.flows.saturating_sub(before.flows);
     let delivered = after.delivered.saturating_sub(before.delivered);

@@ -1,4 +1,4 @@
-//! The transfers that are shown.
+//! The transfers of the demonstration.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::origin::{Edition, resource};
 use super::report::Row;
 use super::stage::{Route, Stage};
 
-/// One row of the table: the content that is moved, and the time of it.
+/// One row of the table: content and time of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The gateways have never seen the files.
@@ -22,16 +22,16 @@ pub(crate) enum Step {
     Edit,
     /// The files once more, after the near gateway was restarted.
     Restart,
-    /// An archive of the files, whose bytes have not crossed before.
+    /// An archive of the files, with bytes new to the link.
     Packed,
     /// The first of the files, once more, over HTTPS.
     Https,
 }
 
 impl Step {
-    /// Those that the demonstration is about, in order; the last one follows a restart of the near gateway.
+    /// The main ones, in order; the last one follows a restart of the near gateway.
     pub(crate) const MAIN: [Self; 4] = [Self::First, Self::Again, Self::Edit, Self::Restart];
-    /// Those for content that is compressed or encrypted already; each of them may fail alone.
+    /// Those for compressed or encrypted content; each of them may fail alone.
     pub(crate) const OPAQUE: [Self; 2] = [Self::Packed, Self::Https];
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Show<'a> {
     pub(crate) progress: &'a ProgressBar,
 }
 
-/// What one file cost by one route.
+/// The cost of one file by one route.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     seconds: f64,
@@ -54,7 +54,7 @@ impl Show<'_> {
     ///
     /// # Errors
     ///
-    /// The first transfer that fails or differs.
+    /// The first failed or different transfer.
     pub(crate) async fn step(&self, step: Step) -> anyhow::Result<Vec<Row>> {
         let direct = self.move_all(step, Route::Direct).await?;
         let oncewire = self.move_all(step, Route::Oncewire).await?;
@@ -74,7 +74,7 @@ impl Show<'_> {
     ///
     /// # Errors
     ///
-    /// The first transfer that fails or differs.
+    /// The first failed or different transfer.
     pub(crate) async fn seconds_by(&self, route: Route) -> anyhow::Result<f64> {
         let costs = self.move_all(Step::First, route).await?;
         Ok(costs.iter().map(|cost| cost.seconds).sum())
@@ -82,7 +82,7 @@ impl Show<'_> {
 
     async fn move_all(&self, step: Step, route: Route) -> anyhow::Result<Vec<Cost>> {
         let mut costs = Vec::new();
-        // A gateway that has just started still has things to tell; later, what it tells belongs to the step before.
+        // A fresh gateway still has news to tell; later, its news belongs to the step before.
         if route == Route::Oncewire && matches!(step, Step::First | Step::Restart) {
             self.stage.settle(route).await;
         }
@@ -99,7 +99,7 @@ impl Show<'_> {
             costs.push(Cost { seconds: elapsed.as_secs_f64(), wire: after - before });
             before = after;
         }
-        // What the gateways still tell each other belongs to this step.
+        // The gateways' remaining news belongs to this step.
         self.stage.settle(route).await;
         if let Some(last) = costs.last_mut() {
             last.wire += self.stage.wire(route).await - before;
@@ -112,7 +112,7 @@ impl Show<'_> {
     }
 }
 
-/// Returns the bytes that all steps move, for the progress bar.
+/// Returns the bytes of all steps, for the progress bar.
 pub(crate) fn total(files: &Editions, with_baseline: bool) -> u64 {
     let both_ways = |step: &Step| 2 * sizes(files.of(step.edition()));
     let steps: u64 = Step::MAIN.iter().chain(&Step::OPAQUE).map(both_ways).sum();

@@ -1,7 +1,7 @@
-//! TLS 1.3 between the client and the origin, as a browser and a web server would have it.
+//! TLS 1.3 between the client and the origin, as with browsers.
 //!
-//! In place of a certificate the origin presents a raw public key (RFC 7250): it has no name that an authority could
-//! vouch for. For the gateways between them it is TLS like any other.
+//! In place of a certificate the origin presents a raw public key (RFC 7250): without a name, no authority could
+//! vouch for it. For the gateways between them it is TLS like any other.
 
 use std::io;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// A connection that breaks, or another key than the origin's.
+    /// A broken connection, or another key than the origin's.
     pub(crate) async fn connect(&self, stream: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
         self.connector.connect(self.name.clone(), stream).await
     }
@@ -54,7 +54,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// A connection that breaks, or a client that refuses.
+    /// A broken connection, or a refusal by the client.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<server::TlsStream<TcpStream>> {
         self.acceptor.accept(stream).await
     }

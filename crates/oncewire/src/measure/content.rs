@@ -1,27 +1,27 @@
-//! How much of what is measured is compressed or encrypted already.
+//! The compressed or encrypted share of measured content.
 
 use std::io::{self, Read};
 
 use serde::Serialize;
 
-/// Bytes that were met, by what kept them from being squeezed further.
+/// Bytes by the reason for their incompressibility.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Content {
-    /// In files that begin as those of a compressed format do.
+    /// In files with the beginning of a compressed format.
     pub(crate) compressed: u64,
-    /// In files that begin as those of a program that encrypts do.
+    /// In files with the beginning of an encryption program's output.
     pub(crate) encrypted: u64,
     /// In other files, as dense as if they were either.
     pub(crate) either: u64,
 }
 
-/// A file that is looked at while it is read.
+/// A file examined while it is read.
 pub(crate) struct Looking<'a, R> {
     source: R,
     content: &'a mut Content,
     kind: Option<Kind>,
     window: Vec<u8>,
-    /// Whether the last window was, which decides of an end that is too short to tell.
+    /// Whether the last window was dense; it decides for an end too short to tell.
     dense: bool,
 }
 
@@ -33,14 +33,14 @@ enum Kind {
 }
 
 impl<'a, R: Read> Looking<'a, R> {
-    /// Looks at what `source` reads, and adds it to `content`.
+    /// Examines the bytes of `source`, and adds the result to `content`.
     pub(crate) fn new(source: R, content: &'a mut Content) -> Self {
         Self { source, content, kind: None, window: Vec::new(), dense: false }
     }
 }
 
 impl<R> Looking<'_, R> {
-    /// Counts what has been read since the last time.
+    /// Counts the bytes read since the last time.
     fn look(&mut self) {
         let bytes = self.window.len() as u64;
         if self.window.len() >= LEAST_JUDGED {
@@ -114,10 +114,10 @@ const COMPRESSED: [&[u8]; 15] = [
     b"ID3",
     b"fLaC",
 ];
-/// The first bytes of what OpenSSL, age, OpenPGP, LUKS and KeePass write.
+/// The first bytes of files by OpenSSL, age, OpenPGP, LUKS and KeePass.
 const ENCRYPTED: [&[u8]; 5] =
     [b"Salted__", b"age-encryption.org/", b"-----BEGIN PGP MESSAGE", b"LUKS\xba\xbe", b"\x03\xd9\xa2\x9a"];
-/// Bytes that are judged together, as many as a block has.
+/// Bytes judged together, as many as a block has.
 const WINDOW: usize = 64 << 10;
 /// Of fewer bytes the entropy says too little.
 const LEAST_JUDGED: usize = 4 << 10;

@@ -1,4 +1,4 @@
-//! `oncewire measure`: what files would save.
+//! `oncewire measure`: savings on files.
 //!
 //! The codec runs in this process: a sending and a receiving half with nothing between them, set up by the same keys
 //! as the daemon's.
@@ -21,11 +21,11 @@ use crate::failure::Usage;
 use crate::output::print;
 use content::{Content, Looking};
 
-/// Measure what files would save: sends them in order through a real encoder and decoder, and compares every byte
+/// Measure the savings on files: sends them in order through a real encoder and decoder, and compares every byte
 ///
-/// Each file is a flow of its own; what came before it is remembered, so name a file twice to see what a repeat
-/// saves, or two releases in order. Of a folder, all files below it are sent in the order of their names. WIRE counts
-/// all frames of the codec both ways; what a tunnel adds, such as TLS, is not in it. Speeds are those of one processor
+/// Each file is a flow of its own; earlier content is remembered, so name a file twice for the savings of a repeat,
+/// or two releases in order. Of a directory, all files below it are sent in the order of their names. WIRE counts all
+/// frames of the codec both ways, without the overhead of a tunnel such as TLS. Speeds are those of one processor
 /// core. Settings are those of a gateway without a chunk store, unless --like or --set says otherwise.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 }
 
-/// What is measured with.
+/// The settings of the measurement.
 #[derive(Debug)]
 struct Setup {
     settings: CodecSettings,
@@ -56,7 +56,7 @@ struct Setup {
 /// Measures and prints the report.
 ///
 /// # Errors
-/// A bad setting, which is wrong usage; a file that cannot be read; a byte that came out differently.
+/// A bad setting, a case of wrong usage; an unreadable file; a changed byte.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let setup = Setup::new(args.like.as_deref(), &args.set)?;
     let files = expand(&args.files)?;
@@ -127,7 +127,7 @@ impl Setup {
             log_memory: settings.log_memory,
             max_in_flight: settings.in_flight(),
             params: settings.params(),
-            // As at a peer that has one, large enough for all files.
+            // As at a peer with one, large enough for all files.
             store: self.chunk_store.then_some(settings.chunk_sizes),
             hint_memory: settings.hints(),
         }
@@ -142,7 +142,7 @@ pub(crate) fn blame(error: measure::MeasureError) -> anyhow::Error {
     }
 }
 
-/// Shows progress on standard error, if that is a terminal.
+/// Shows progress on standard error, if it is a terminal.
 fn progress_bar(bytes: u64) -> ProgressBar {
     let bar = ProgressBar::new(bytes);
     let template = "{msg:<36!} {wide_bar} {bytes:>10} of {total_bytes} {elapsed:>4}";
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_contradict_each_other_are_wrong_usage() {
+    fn contradicting_settings_are_wrong_usage() {
         let set = ["log_memory=1MiB", "max_in_flight=1MiB"].map(str::to_owned);
         assert!(Setup::new(None, &set).unwrap_err().is::<oncewire_gateway::config::SetError>());
     }

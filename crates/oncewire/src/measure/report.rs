@@ -1,4 +1,4 @@
-//! What `measure` prints.
+//! The output of `measure`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -23,7 +23,7 @@ struct Json<'a> {
     decode_gbps: Option<f64>,
     sender_memory: u64,
     receiver_memory: u64,
-    /// Whether every byte came out as it went in; a run that cannot say so fails instead.
+    /// Whether every byte came out unchanged; a run without this proof fails instead.
     verified: bool,
     chunk_store: bool,
     content: Content,
@@ -193,7 +193,7 @@ Every byte was compared, and all were equal.
     }
 
     #[test]
-    fn nothing_delivered_saves_nothing_that_is_known() {
+    fn nothing_delivered_has_unknown_savings() {
         let report = Report {
             files: vec![FileReport { path: "empty".into(), delivered: 0, wire: 30 }],
             delivered: 0,

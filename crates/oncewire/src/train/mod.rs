@@ -19,18 +19,18 @@ use crate::failure::Usage;
 use crate::measure::blame;
 use crate::output::print;
 
-/// Train SAMPLEBYTE's bytes on files, and print the line for the configuration that names them
+/// Train SAMPLEBYTE's bytes on files, and print the configuration line for them
 ///
-/// Content that repeats is looked for in the files, in order: two releases of something, or a day's traffic. Byte
-/// values are ranked by their presence in it and added one at a time while savings with `markers = "samplebyte"`
-/// grow by a tenth of a point. Of files larger than the sample, taken together, the starts are used, in proportion; a
-/// pipe, of which nobody knows how much it brings, gets an equal part of the sample.
+/// Redundant content is looked for in the files, in order: two releases of something, or a day's traffic. Byte values
+/// are ranked by their presence in it and added one at a time while savings with `markers = "samplebyte"` grow by a
+/// tenth of a point. Of files larger than the sample, taken together, the starts are used, in proportion; a pipe,
+/// with its unknown length, gets an equal part of the sample.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The mean distance between markers that the bytes are for
+    /// The mean distance between markers for these bytes
     #[arg(long, value_name = "P", default_value = "64")]
     period: String,
-    /// Bytes of the log that they are for: what repeats at a larger distance is not seen
+    /// Bytes of the log for these bytes: repeats at a larger distance are not seen
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     log_memory: String,
     /// The most bytes of the files to train on, at least 64 KiB; they are kept in memory
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 /// Trains and prints the line, or the report.
 ///
 /// # Errors
-/// A bad setting or a folder, which is wrong usage; a file that cannot be read; files in which nothing repeats.
+/// A bad setting or a directory, a case of wrong usage; an unreadable file; files without repeats.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let config = config(args)?;
     check_sample(args.sample)?;
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     print(text)
 }
 
-/// Holds the settings to the bounds that a gateway's configuration has.
+/// Holds the settings to the bounds of a gateway's configuration.
 fn config(args: &Args) -> anyhow::Result<TrainConfig> {
     let mut settings = CodecSettings::for_lab();
     settings.set(&format!("period={}", args.period))?;
@@ -81,7 +81,7 @@ fn config(args: &Args) -> anyhow::Result<TrainConfig> {
     Ok(TrainConfig { period: settings.period, log_memory: settings.log_memory })
 }
 
-/// Holds the sample to a size in which something can repeat.
+/// Holds the sample to a size with room for repeats.
 fn check_sample(sample: Size) -> Result<(), Usage> {
     match sample.0 {
         LEAST_SAMPLE.. => Ok(()),
@@ -98,7 +98,7 @@ fn read_all(paths: &[PathBuf], limit: u64) -> anyhow::Result<Vec<Bytes>> {
     let read = |path: &PathBuf, len| {
         read_start(path, len).with_context(|| format!("cannot read {}", path.display()))
     };
-    // What does not say its size, such as a pipe, is read first: what it leaves of its share is for the others.
+    // Input of unknown size, such as a pipe, is read first: the unused rest of its share is for the others.
     let known: u64 = sizes.iter().sum();
     let mut unsized_left = sizes.iter().filter(|size| **size == 0).count() as u64;
     let fair = part(limit, paths.len() as u64 - unsized_left, paths.len() as u64);
@@ -128,7 +128,7 @@ fn read_start(path: &Path, len: u64) -> io::Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// Shows on standard error, if that is a terminal, that it goes on; nobody knows how many values will be tried.
+/// Shows progress on standard error, if it is a terminal; the number of values is unknown in advance.
 fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:>4}") {
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_files_larger_than_the_sample_the_starts_are_taken_in_proportion() {
+    fn files_beyond_the_sample_give_their_starts_in_proportion() {
         let dir = tempfile::tempdir().unwrap();
         let paths = [("a", 3000), ("b", 1000)].map(|(name, len)| {
             let path = dir.path().join(name);

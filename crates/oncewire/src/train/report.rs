@@ -1,4 +1,4 @@
-//! What `train` prints.
+//! The output of `train`.
 
 use oncewire_lab::train::{TrainConfig, Trained};
 use serde::Serialize;
@@ -42,7 +42,7 @@ pub(super) fn json(config: &TrainConfig, trained: &Trained) -> serde_json::Resul
     Ok(serde_json::to_string(&json)? + "\n")
 }
 
-/// Writes the line for the configuration, and as comments above it what it is worth.
+/// Writes the line for the configuration, with its worth as comments above.
 pub(super) fn line(config: &TrainConfig, trained: &Trained) -> String {
     let percent = |share| percent_of(share, 2);
     let numbers: Vec<String> = trained.table.bytes().map(|byte| byte.to_string()).collect();

@@ -1,4 +1,4 @@
-//! What `status` says is what crossed, counted by somebody else.
+//! Counts of `status`, compared with an independent counter.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -37,7 +37,7 @@ fn status_and_the_relay_count_the_same() {
         let wire = peer["wire"].as_u64().unwrap();
         assert!(wire.abs_diff(carried) <= carried / 200 + 4096, "{name}: {wire} wire, {carried} carried");
     }
-    // 20 MB of which all but the first text and the first noise had crossed before.
+    // 20 MB, all known already except the first text and the first noise.
     assert!(carried < 7 << 20, "{carried} bytes crossed");
 }
 
@@ -55,7 +55,7 @@ fn incompressible_bytes_cost_next_to_nothing() {
 }
 
 #[test]
-fn a_flow_that_is_not_coded_has_its_reason() {
+fn uncoded_flow_has_its_reason() {
     let (plain, sink) = (Origin::sink(), Origin::sink());
     let options = Options {
         targets: vec![plain.address(), sink.address()],
@@ -100,7 +100,7 @@ fn get(pair: &Pair, path: &str) -> String {
     answer
 }
 
-/// What the relay has carried once the last acknowledgements are through.
+/// The relay's bytes once the last acknowledgements are through.
 fn settled(pair: &Pair) -> u64 {
     let (mut last, mut still) = (0, 0);
     eventually("the link falls silent", LIMIT, || {

@@ -1,4 +1,4 @@
-//! What must not hurt: wrong configurations, strangers, garbage and floods.
+//! Robustness: wrong configurations, strangers, garbage and floods.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ use crate::common::wait::{LIMIT, eventually, free_address};
 use crate::{binary, pair};
 
 #[test]
-fn wrong_configurations_are_refused_and_say_where() {
+fn wrong_configurations_are_refused_with_their_place() {
     let dir = tempfile::tempdir().unwrap();
     let key = keygen(binary(), &dir.path().join("own.key"));
     let other = keygen(binary(), &dir.path().join("other.key"));
@@ -97,7 +97,7 @@ fn a_stranger_is_refused_and_named() {
 }
 
 #[test]
-fn a_gateway_that_is_dialled_by_another_key_says_which_its_own_is() {
+fn gateway_dialled_by_another_key_names_its_own() {
     let (origin, pair) = running();
     let other = keygen(binary(), &pair.dir.path().join("other.key"));
     keygen(binary(), &pair.dir.path().join("mistaken.key"));
@@ -135,7 +135,7 @@ fn garbage_on_the_tunnel_port_is_dropped() {
 }
 
 #[test]
-fn clients_that_speak_garbage_are_dropped() {
+fn clients_speaking_garbage_are_dropped() {
     let (origin, pair) = running();
     let long_name = [&[5u8, 1, 0, 5, 1, 0, 3, 255][..], &[b'a'; 255], &[0, 80]].concat();
     let socks: [&[u8]; 7] = [
@@ -166,7 +166,7 @@ fn clients_that_speak_garbage_are_dropped() {
 }
 
 #[test]
-fn what_is_in_the_way_of_folders_is_named() {
+fn obstacles_to_directories_are_named() {
     let dir = tempfile::tempdir().unwrap();
     keygen(binary(), &dir.path().join("own.key"));
     std::fs::write(dir.path().join("file"), "").unwrap();
@@ -237,7 +237,7 @@ fn still_works(_origin: &Origin, pair: &Pair) {
     data::assert_same(&request.fetch(pair.forward()).unwrap(), &request.answer(), "afterwards");
 }
 
-/// The key that the branch's configuration names for the hub.
+/// The hub's key in the branch's configuration.
 fn hub_key(pair: &Pair) -> String {
     let config = std::fs::read_to_string(pair.branch.config()).unwrap();
     let line = config.lines().find(|line| line.starts_with("public_key")).unwrap();
@@ -266,7 +266,7 @@ fn stranger(target: SocketAddr, number: usize) -> Option<Socket> {
     Some(socket)
 }
 
-/// Raises the number of files that this process may have open to what the system allows, and returns it.
+/// Raises this process's limit of open files to the system's, and returns it.
 fn open_files() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -278,5 +278,5 @@ fn open_files() -> usize {
 const GATEWAY: &str = "[gateway]\nname = \"branch\"\nkey_file = \"own.key\"\nlisten = [\"127.0.0.1:7400\"]\n\
                        admin = \"127.0.0.1:7411\"\nstate = \"state\"\n";
 
-/// Open files that this process needs for everything but the flood.
+/// Open files of this process for everything but the flood.
 const FILES_FOR_OTHERS: usize = 6000;

@@ -1,4 +1,4 @@
-//! `oncewire cache clear`: what is forgotten, and what goes on.
+//! `oncewire cache clear`: forgotten content and continuing transfers.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::pair;
 
 const REPEATED: Request = Request { seed: 70, len: 6 << 20 };
 
-/// Fetches what repeats and returns the bytes that crossed for it.
+/// Fetches repeated content and returns its bytes on the link.
 fn fetch(pair: &Pair) -> u64 {
     let before = pair.relay.carried();
     let got = eventually("a transfer works", LIMIT, || REPEATED.fetch(pair.forward()).ok());
@@ -57,7 +57,7 @@ fn a_running_gateway_forgets_at_either_end_and_learns_again() {
 }
 
 #[test]
-fn a_transfer_goes_on_and_stays_exact_while_logs_are_cleared() {
+fn transfer_goes_on_exactly_while_logs_are_cleared() {
     let origin = Origin::server();
     let pair = pair(&Options::to(origin.address()).without_adapting());
     fetch(&pair);
@@ -107,7 +107,7 @@ fn a_gateway_without_admin_keeps_its_files_while_it_runs() {
     let origin = Origin::server();
     let pair = pair(&Options::to(origin.address()).without_adapting());
     let first = fetch(&pair);
-    // As the configuration of someone who has no admin interface, or of a gateway that does not answer.
+    // As with a configuration without an admin interface, or a gateway without an answer.
     let text = std::fs::read_to_string(pair.hub.config()).unwrap();
     let silent: String =
         text.lines().filter(|line| !line.starts_with("admin")).map(|line| format!("{line}\n")).collect();

@@ -1,4 +1,4 @@
-//! The command line as scripts see it: exit codes, streams, and files that are never overwritten.
+//! The command line for scripts: exit codes, streams, and protected files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
@@ -30,7 +30,7 @@ fn wrong_usage_is_exit_code_two() {
 }
 
 #[test]
-fn what_cannot_be_written_is_a_failure_that_names_standard_output() {
+fn failed_write_to_standard_output_is_a_named_failure() {
     let arguments = [
         &["--help"][..],
         &["--version"],
@@ -46,7 +46,7 @@ fn what_cannot_be_written_is_a_failure_that_names_standard_output() {
 }
 
 #[test]
-fn the_key_of_a_store_is_that_of_its_configuration_or_given_with_its_folder() {
+fn key_of_a_store_comes_from_configuration_or_flag() {
     for command in ["stat", "verify", "compact"] {
         let both = oncewire(&["store", command, "-c", "oncewire.toml", "--encrypt-key-file", "storage.key"]);
         assert_eq!(both.status.code(), Some(2), "{command}");
@@ -58,7 +58,7 @@ fn the_key_of_a_store_is_that_of_its_configuration_or_given_with_its_folder() {
 }
 
 #[test]
-fn what_is_to_be_worked_on_and_is_not_there_is_a_failure() {
+fn missing_input_is_a_failure() {
     for arguments in [&["measure"][..], &["train"], &["demo"], &["store", "stat", "--path"]] {
         let output = oncewire(&[arguments, &["/no/such/file"]].concat());
         let said = String::from_utf8_lossy(&output.stderr);
@@ -73,7 +73,7 @@ fn what_is_to_be_worked_on_and_is_not_there_is_a_failure() {
 }
 
 #[test]
-fn a_dash_is_standard_input_where_bytes_are_read_and_refused_elsewhere() {
+fn dash_is_standard_input_for_content_and_refused_elsewhere() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("file");
     std::fs::write(&file, crate::common::data::text(131, 300_000)).unwrap();
@@ -110,7 +110,7 @@ fn keygen_never_overwrites() {
 }
 
 #[test]
-fn keygen_says_that_a_key_is_there_whose_public_key_could_not_be_printed() {
+fn keygen_mentions_the_new_key_after_failed_output() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("gateway.key");
     let path = file.to_str().unwrap();
@@ -121,7 +121,7 @@ fn keygen_says_that_a_key_is_there_whose_public_key_could_not_be_printed() {
 }
 
 #[test]
-fn keygen_says_what_is_in_the_way_of_a_key_file() {
+fn keygen_names_obstacles_to_a_key_file() {
     let dir = tempfile::tempdir().unwrap();
     for kind in [&[][..], &["--encrypt-key"], &["--group"]] {
         for (path, what) in [(dir.path().to_str().unwrap(), "a folder"), ("/dev/null", "a device")] {
@@ -134,7 +134,7 @@ fn keygen_says_what_is_in_the_way_of_a_key_file() {
 }
 
 #[test]
-fn a_key_for_encryption_is_made_in_silence_and_never_overwritten() {
+fn encryption_key_is_made_silently_and_never_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("storage.key");
     let path = file.to_str().unwrap();
@@ -155,7 +155,7 @@ fn completions_and_the_man_page_are_printed() {
 }
 
 #[test]
-fn asking_a_gateway_that_does_not_run_fails_and_says_where() {
+fn query_to_a_stopped_gateway_fails_with_its_address() {
     let nobody = free_address().to_string();
     for command in ["status", "flows"] {
         let output = oncewire(&[command, "--json", "--admin", &nobody]);
@@ -218,7 +218,7 @@ fn status_help_explains_its_columns() {
 }
 
 #[test]
-fn measure_walks_folders_and_says_what_was_packed() {
+fn measure_walks_directories_and_reports_packed_content() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(
         dir.path().join("b.gz"),
@@ -242,7 +242,7 @@ fn measure_walks_folders_and_says_what_was_packed() {
 }
 
 #[test]
-fn measure_reports_what_it_checked() {
+fn measure_reports_checked_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, crate::common::data::text(130, 2_000_000)).unwrap();
@@ -263,7 +263,7 @@ fn oncewire(arguments: &[&str]) -> Output {
     Command::new(binary()).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Has standard output be where there is no room, and returns what was said of that.
+/// Runs it with a full standard output, and returns the error's text.
 #[track_caller]
 fn without_room(arguments: &[&str]) -> String {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();

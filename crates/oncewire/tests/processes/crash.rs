@@ -1,4 +1,4 @@
-//! A gateway that dies gives its clients a reset, comes back by itself, and still remembers.
+//! A dead gateway: resets for its clients, a return by itself, and a kept memory.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -71,8 +71,8 @@ fn comes_back_warm(side: Side) {
     let mut pair = pair(&Options::to(origin.address()).without_adapting());
     let request = Request { seed: 43, len: 12 << 20 };
     data::assert_same(&fetch(&pair, request), &request.answer(), "the first time");
-    // What was not on disk yet when a gateway died is gone, on a busy disk more than the last block; what crossed again
-    // for that is on disk the next time.
+    // Content not on disk at a gateway's death is gone, on a busy disk more than the last block; once sent again, it
+    // is on disk the next time.
     let mut crossed = Vec::new();
     for _ in 0..5 {
         kill(&mut pair, side);
@@ -113,7 +113,7 @@ fn restart(pair: &mut Pair, side: Side) {
     pair.wait_until_up();
 }
 
-/// Fetches until it works: the two ends may need a moment to agree that the link is new.
+/// Fetches until it works: the two ends may need a moment to agree on a new link.
 fn fetch(pair: &Pair, request: Request) -> Vec<u8> {
     eventually("a transfer works", LIMIT, || request.fetch(pair.forward()).ok())
 }

@@ -1,4 +1,4 @@
-//! Lanes that break under running transfers.
+//! Broken lanes under running transfers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -69,7 +69,7 @@ fn an_upload_survives_five_cuts() {
 }
 
 #[test]
-fn many_transfers_survive_a_link_that_goes_away_for_a_moment() {
+fn many_transfers_survive_a_short_outage_of_the_link() {
     // None of them is over before the link is gone.
     let gone = Arc::new(AtomicBool::new(false));
     let is_gone = Arc::clone(&gone);
@@ -111,7 +111,7 @@ fn many_transfers_survive_a_link_that_goes_away_for_a_moment() {
 }
 
 #[test]
-fn a_download_survives_a_path_that_loses_one_way_without_a_word() {
+fn download_survives_silent_loss_of_one_direction() {
     let origin = Origin::server();
     let pair = pair(&Options::to(origin.address()).with("[link]\ndead_after = \"1 s\"\n"));
     for (seed, ways) in [(53, [true, false]), (54, [false, true])] {
@@ -130,7 +130,7 @@ fn a_download_survives_a_path_that_loses_one_way_without_a_word() {
 }
 
 #[test]
-fn a_download_survives_lanes_that_break_while_a_gateway_stands_still() {
+fn download_survives_lanes_broken_during_a_stopped_gateway() {
     let origin = Origin::server();
     let pair = pair(&Options::to(origin.address()));
     let request = Request { seed: 52, len: LEN };
@@ -163,7 +163,7 @@ fn an_idle_flow_is_still_there_after_a_cut() {
     }
 }
 
-/// Waits until the branch says that the link is not up.
+/// Waits until the branch reports the link as down.
 fn until_noticed(pair: &Pair) {
     eventually("the branch notices", LIMIT, || {
         (pair.branch.ask("status")?["peers"][0]["state"] != "up").then_some(())

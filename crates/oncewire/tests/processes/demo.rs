@@ -1,4 +1,4 @@
-//! The demonstration as a process: its rows as they come, and private keys that may not stay behind it.
+//! The demonstration as a process: immediate rows, and no private keys left behind.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::binary;
 use super::common::wait::{LIMIT, eventually};
 
-/// A demonstration that runs, at most as long as its test.
+/// A running demonstration, at most as long as its test.
 struct Demo(Child);
 
 impl Drop for Demo {
@@ -20,7 +20,7 @@ impl Drop for Demo {
     }
 }
 
-/// Starts a demonstration with a folder of its own for temporary files, in which nothing else is.
+/// Starts a demonstration with an empty directory of its own for temporary files.
 fn demo(temporary: &Path, arguments: &[&str]) -> Demo {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let child = Command::new(binary())
@@ -39,7 +39,7 @@ fn entries(folder: &Path) -> Vec<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().display().to_string()).collect()
 }
 
-/// Waits until the gateways have written files, sends `signal` and returns the exit code and what was said.
+/// Waits until the gateways have written files, sends `signal` and returns the exit code and the output.
 fn ended_by(signal: Signal, temporary: &Path, mut demo: Demo, until_said: &str) -> (Option<i32>, String) {
     eventually("the gateways have a key", LIMIT, || {
         let folder = entries(temporary).pop()?;
@@ -57,7 +57,7 @@ fn ended_by(signal: Signal, temporary: &Path, mut demo: Demo, until_said: &str) 
 }
 
 #[test]
-fn a_demonstration_that_a_signal_ends_leaves_nothing_behind() {
+fn demonstration_ended_by_a_signal_leaves_nothing_behind() {
     for (signal, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")] {
         let temporary = tempfile::tempdir().unwrap();
         // It would take an hour.
@@ -69,7 +69,7 @@ fn a_demonstration_that_a_signal_ends_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_demonstration_that_is_kept_ends_with_a_signal_as_it_should() {
+fn kept_demonstration_ends_cleanly_with_a_signal() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let temporary = tempfile::tempdir().unwrap();
         let demo = demo(temporary.path(), &["--json", "--keep", "--rtt", "1 ms", "--loss", "0"]);
@@ -97,7 +97,7 @@ fn interrupted_demonstration_leaves_the_rows_it_has() {
 }
 
 #[test]
-fn packed_and_encrypted_content_has_rows_that_save_nothing() {
+fn packed_and_encrypted_content_saves_nothing() {
     let temporary = tempfile::tempdir().unwrap();
     let arguments = ["--json", "--rate", "100 Mbit/s", "--rtt", "1 ms", "--loss", "0"];
     let mut demo = demo(temporary.path(), &arguments);

@@ -1,4 +1,4 @@
-//! The daemon and the system that it runs on: reload by signal, what the service manager hears, and privileges.
+//! The daemon and its system: reloads by signal, service manager, and privileges.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -69,7 +69,7 @@ impl Service {
         Self::start_with(keys, owner, |_| {})
     }
 
-    /// The same with what is changed of the command, or else its log in `dir/log`.
+    /// The same with a changed command, by default with its log in `dir/log`.
     fn start_with(keys: &str, owner: Option<u32>, change: impl FnOnce(&mut Command)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
@@ -90,7 +90,7 @@ impl Service {
         Self { child, manager, dir }
     }
 
-    /// Waits for a message that begins so; pings of the watchdog in between are passed over.
+    /// Waits for a message with this beginning; pings of the watchdog in between are passed over.
     fn hears(&self, start: &str) {
         let mut buffer = [0; 256];
         loop {
@@ -118,7 +118,7 @@ impl Service {
         self.hears("READY=1");
     }
 
-    /// Has it start no more threads than that, as its own user may.
+    /// Limits its threads to this number, as its own user may.
     fn limit_threads(&self, most: &str) {
         let mut command = Command::new("prlimit");
         command
@@ -173,12 +173,12 @@ fn a_reload_changes_how_much_is_logged() {
 }
 
 #[test]
-fn a_gateway_that_is_told_to_stop_while_it_reads_its_configuration_again_stops() {
+fn gateway_stops_in_spite_of_a_reload_under_way() {
     let mut service = Service::start("", None);
     service.hears("READY=1");
     let config = service.dir.path().join("a.toml");
     fs::remove_file(&config).unwrap();
-    // Whoever opens it waits until somebody writes.
+    // The opener waits for a writer.
     assert!(Command::new("mkfifo").arg(&config).status().unwrap().success());
     service.signal(Signal::HUP);
     service.hears("RELOADING=1\nMONOTONIC_USEC=");
@@ -188,7 +188,7 @@ fn a_gateway_that_is_told_to_stop_while_it_reads_its_configuration_again_stops()
 }
 
 #[test]
-fn what_the_kernel_lacks_is_said_once() {
+fn missing_kernel_feature_is_reported_once() {
     let dir = tempfile::tempdir().unwrap();
     let key = keygen(binary(), &dir.path().join("b.key"));
     let peer = format!("drain = \"1 s\"\n[[peer]]\nname = \"b\"\npublic_key = \"{key}\"\n");
@@ -205,7 +205,7 @@ fn what_the_kernel_lacks_is_said_once() {
 }
 
 #[test]
-fn a_process_that_was_stopped_for_longer_than_its_watchdog_goes_on() {
+fn process_stopped_beyond_its_watchdog_goes_on() {
     let admin = free_address();
     let service = Service::start(&format!("admin = \"{admin}\"\nwatchdog = \"2 s\""), None);
     service.hears("READY=1");
@@ -227,7 +227,7 @@ fn health(admin: SocketAddr) -> String {
     answer
 }
 
-/// Fills a pipe, so that the next to write waits for a reader.
+/// Fills a pipe, so the next writer waits for a reader.
 fn fill(pipe: &io::PipeWriter) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let flags = fcntl_getfl(pipe).unwrap();
@@ -277,7 +277,7 @@ fn log_reader_goes_on_and_finds_every_line() {
     service.hears("RELOADING=1\nMONOTONIC_USEC=");
     service.hears("READY=1");
     let mut log = String::new();
-    // Room for all that comes, so that it need not be read in time.
+    // Room for all of it, without a reader in time.
     (&mut reader).take(32 << 10).read_to_string(&mut log).unwrap();
     service.signal(Signal::TERM);
     reader.read_to_string(&mut log).unwrap();
@@ -300,7 +300,7 @@ fn failed_start_logs_its_warnings_before_its_error() {
     assert!(log.lines().count() > 1, "{log}");
 }
 
-/// The user of a gateway that root starts and that gives root up; otherwise it is whoever runs the test.
+/// The user of a gateway started by root and without root's rights afterwards; otherwise the test's user.
 fn other_user() -> (&'static str, Option<u32>) {
     if geteuid().is_root() { ("user = \"nobody\"", Some(NOBODY)) } else { ("", None) }
 }
@@ -314,14 +314,14 @@ fn memory_is_closed_to_cores_and_others_unless_asked_for() {
             command.env_remove("ONCEWIRE_DUMPABLE").envs(value.map(|value| ("ONCEWIRE_DUMPABLE", value)));
         });
         service.hears("READY=1");
-        // What the kernel keeps others from belongs to root there.
+        // Files closed to others by the kernel belong to root there.
         let memory = fs::metadata(format!("/proc/{}/mem", service.child.id())).unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&memory), expected, "{value:?}");
     }
 }
 
 #[test]
-fn file_at_its_size_limit_costs_what_is_written_alone() {
+fn file_at_its_size_limit_costs_only_its_writes() {
     let service = Service::start("", None);
     service.hears("READY=1");
     let pid = Some(Pid::from_child(&service.child));
@@ -394,7 +394,7 @@ fn too_small_limit_of_memory_keeps_a_gateway_from_starting() {
 }
 
 #[test]
-fn root_becomes_the_user_and_keeps_what_low_ports_need() {
+fn root_becomes_the_user_and_keeps_low_ports() {
     if !geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "this test needs root");
         eprintln!("skipped: only root can become somebody else");
@@ -414,7 +414,7 @@ fn root_becomes_the_user_and_keeps_what_low_ports_need() {
         let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
         assert!(status.contains("\nUid:\t65534\t65534\t65534\t65534\n"), "{status}");
     }
-    // CAP_NET_BIND_SERVICE is bit 10. An address of its own, so that nothing else listens there.
+    // CAP_NET_BIND_SERVICE is bit 10. An address of its own, without other listeners.
     let low = Service::start("user = \"nobody\"\nlisten = \"127.7.7.7:740\"", Some(NOBODY));
     low.hears("READY=1");
     for set in ["CapPrm", "CapEff", "CapBnd"] {

@@ -1,5 +1,4 @@
-//! Tests of the binary as it is used: two gateways as processes, a relay between them that can cut every
-//! connection, and real programs at both ends.
+//! Process tests of the binary: two gateways, a cutting relay between them, and real programs at both ends.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is a failed test")]
 
 mod accounting;

@@ -1,4 +1,4 @@
-//! Many flows at once, and flows that do not keep up.
+//! Many flows at once, and stalled flows.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -57,7 +57,7 @@ fn a_thousand_flows_at_once_get_their_own_bytes() {
 }
 
 #[test]
-fn a_thousand_connections_of_which_a_hundred_are_active_leave_nothing_behind() {
+fn thousand_connections_with_a_hundred_active_leave_nothing_behind() {
     let origin = Origin::echo();
     let crowd = Crowd { all: FLOWS, active: FLOWS / 10, len: 50_000, idle: Duration::from_millis(500) };
     let cost = connections::run(crate::binary(), origin.address(), &crowd);
@@ -76,7 +76,7 @@ fn stopped_reader_holds_back_nobody() {
     let mut got = vec![0; 1];
     slow.read_exact(&mut got).unwrap();
 
-    // It has stopped. The others ask for the same bytes too, so that theirs are copies of what it does not take.
+    // It has stopped. The others ask for the same bytes, too, so theirs are copies of its untaken ones.
     for request in [Request { seed: 61, len: 4 << 20 }, Request { seed: 60, len: 8 << 20 }] {
         scope(|threads| {
             for _ in 0..8 {
@@ -106,8 +106,8 @@ fn short_flows_in_a_row_need_no_new_connection_each() {
 
 const FLOWS: usize = 1000;
 
-/// What a gateway may use beside `[cache] memory`: code, threads, sockets' buffers, TLS, bookkeeping of flows.
+/// A gateway's memory beside `[cache] memory`: code, threads, sockets' buffers, TLS, bookkeeping of flows.
 const BESIDE_CACHE: u64 = 192 << 20;
 
-/// What an idle connection may add to a gateway's memory.
+/// The most memory of an idle connection in a gateway.
 const IDLE_FLOW: u64 = 64 << 10;

@@ -1,5 +1,4 @@
-//! What is remembered no more takes no memory: of links that ended, and of logs that are on disk only. What many flows
-//! hold stays within a budget.
+//! Memory of ended links, logs on disk and stalled flows: returned or bounded.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -16,7 +15,7 @@ use crate::pair;
 /// Fills most of a log at either end; nothing of it repeats.
 const CONTENT: Request = Request { seed: 90, len: 48 << 20 };
 
-/// Has the branch's link start anew again and again, with what it remembers; `before_each` comes before each time.
+/// Starts the branch's link anew again and again, with its memory kept; `before_each` comes before each time.
 fn reload_often(pair: &Pair, mut before_each: impl FnMut()) {
     let config = fs::read_to_string(pair.branch.config()).unwrap();
     for turn in 1..=RELOADS {
@@ -31,7 +30,7 @@ fn reload_often(pair: &Pair, mut before_each: impl FnMut()) {
     }
 }
 
-/// Expects that the branch is back at what it had in use, and that its threads for logs are those of one link.
+/// Expects the branch's memory back at its earlier value, and its threads for logs at those of one link.
 fn assert_no_more_than(before: u64, branch: &Gateway) {
     let resident = branch.resident();
     assert!(resident < before + SLACK, "{} MiB in use, {} MiB before", resident >> 20, before >> 20);
@@ -43,21 +42,21 @@ fn assert_no_more_than(before: u64, branch: &Gateway) {
 }
 
 #[test]
-fn links_that_start_anew_with_their_logs_take_no_more_memory() {
+fn restarted_links_with_logs_take_no_more_memory() {
     let origin = Origin::server();
     let pair = pair(&Options::to(origin.address()).without_adapting());
     assert_eq!(CONTENT.fetch(pair.forward()).unwrap().len(), CONTENT.len);
     let before = pair.branch.resident();
     reload_often(&pair, || ());
     assert_no_more_than(before, &pair.branch);
-    // Logs that a busy disk was too long with are not waited for, and the gateway says so.
+    // Logs too slow on a busy disk are not waited for, and the gateway says so.
     let is_late = pair.branch.whole_log().contains("until its disk answers");
     let used = pair.branch.peer()["in"]["log_used"].as_u64();
     assert!(is_late || used > Some(40 << 20), "the log came back each time: {used:?}");
 }
 
 #[test]
-fn connections_that_live_on_keep_nothing_of_links_that_ended() {
+fn surviving_connections_keep_nothing_of_ended_links() {
     let (origin, echo) = (Origin::server(), Origin::echo());
     let direct =
         format!("[[policy]]\nmatch = {{ ports = [{}] }}\npath = \"direct\"\n", echo.address().port());
@@ -85,7 +84,7 @@ fn echoes(stream: &mut TcpStream) {
 }
 
 #[test]
-fn logs_that_are_on_disk_only_take_no_memory_however_often_they_come_back() {
+fn logs_only_on_disk_take_no_memory_after_many_returns() {
     let origin = Origin::server();
     let cache = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nlog_idle = \"2 s\"\n";
     let pair = pair(&Options::to(origin.address()).with(cache));
@@ -121,7 +120,7 @@ fn logs_that_are_on_disk_only_take_no_memory_however_often_they_come_back() {
 }
 
 #[test]
-fn stalled_uploads_stay_within_memory_which_comes_back() {
+fn stalled_uploads_stay_within_memory_and_return_it() {
     stalled_uploads(192, "log_memory = \"1 MiB\"\n");
 }
 
@@ -130,7 +129,7 @@ fn stalled_uploads_borrow_no_more_than_logs_have_to_spare() {
     stalled_uploads(16, "");
 }
 
-/// Has many applications send what nobody reads, with so much `memory`.
+/// Has many applications send without a reader, with so much `memory`.
 fn stalled_uploads(memory_mib: u64, more: &str) {
     raise_open_files();
     let server = Origin::server();
@@ -169,10 +168,10 @@ fn stalled_uploads(memory_mib: u64, more: &str) {
     }
 }
 
-/// What of a burst may stay: lanes that are still spare, code that was read from disk, what the allocator cannot return.
+/// The possible rest of a burst: spare lanes, code read from disk, memory the allocator cannot return.
 const LEFT_OVER: u64 = 48 << 20;
 
-/// How many applications send what nobody reads.
+/// The number of applications sending without a reader.
 const UPLOADS: u64 = 400;
 
 /// How often logs are given back.
@@ -181,5 +180,5 @@ const TURNS: usize = 4;
 /// How often a link starts anew.
 const RELOADS: usize = 8;
 
-/// What else may come and go, far less than two logs.
+/// Room for other changes, far less than two logs.
 const SLACK: u64 = 64 << 20;

@@ -1,4 +1,4 @@
-//! A peer that is named, and whose name moves to another address.
+//! A peer given by name, with the name moved to another address.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::common::wait::{LIMIT, eventually, free_address};
 use crate::pair;
 
 #[test]
-fn a_peer_whose_name_gets_another_address_is_found_there() {
+fn peer_with_a_renumbered_name_is_found_again() {
     if let Err(reason) = private_hosts() {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "{reason}");
         println!("skipped: {reason}");
@@ -50,7 +50,7 @@ fn private_hosts() -> Result<(), String> {
     }
 }
 
-/// A program that is `oncewire` with this file of hosts.
+/// A program equal to `oncewire` with this hosts file.
 fn with_hosts(dir: &Path, hosts: &Path) -> PathBuf {
     let program = dir.join("oncewire-with-hosts");
     let script = format!(

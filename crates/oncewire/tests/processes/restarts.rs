@@ -1,4 +1,4 @@
-//! What both gateways say of their logs after one of them was restarted.
+//! Both gateways' reports on their logs after a restart of one.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -59,7 +59,7 @@ fn say_the_same(restarted: &str) {
             [(&pair.branch, "out"), (&pair.branch, "in"), (&pair.hub, "out"), (&pair.hub, "in")]
         {
             let counts = ["log_resumes", "log_restarts"].map(|key| counted(end, half, key));
-            // The one that was restarted counts from 0 again.
+            // The restarted one counts from 0 again.
             let is_new = std::ptr::eq(end, if restarted == "hub" { &pair.hub } else { &pair.branch });
             let expected = match (is_kept, is_new) {
                 (true, _) => [1, 0],
@@ -89,7 +89,7 @@ fn cross(pair: &Pair) {
     data::assert_same(&back, &sent, "what came back");
 }
 
-/// Compares what the sending and the receiving end of one direction say of its log, each since a place in what it logs.
+/// Compares the sending and the receiving end's reports on one direction's log, each from a place in its own log on.
 fn agree((from, from_place): (&Gateway, usize), (to, to_place): (&Gateway, usize), is_kept: bool) {
     let (out, inbound) = (&from.peer()["out"]["log_start"], &to.peer()["in"]["log_start"]);
     assert_eq!((&out["resumed"], &inbound["resumed"]), (&is_kept.into(), &is_kept.into()), "{out} {inbound}");
@@ -104,8 +104,8 @@ fn agree((from, from_place): (&Gateway, usize), (to, to_place): (&Gateway, usize
         let of = format!("the log of what is {direction} the peer ");
         let lines: Vec<&str> = log[place..].lines().filter(|line| line.contains(&of)).collect();
         let [line] = lines[..] else { panic!("{lines:?} in\n{log}") };
-        let what = if is_kept { "is resumed in epoch " } else { "starts over as epoch " };
-        let (_, rest) = line.split_once(what).unwrap_or_else(|| panic!("no {what:?} in {line}"));
+        let phrase = if is_kept { "is resumed in epoch " } else { "starts over as epoch " };
+        let (_, rest) = line.split_once(phrase).unwrap_or_else(|| panic!("no {phrase:?} in {line}"));
         let (epoch, rest) = rest.split_once(": ").unwrap();
         assert!(!is_kept || rest.contains(&format!("{bytes} bytes")), "{line}");
         epoch.to_owned()

@@ -1,4 +1,4 @@
-//! What gateways ask of the kernel for their sockets, and what they do when it gives no more.
+//! Socket settings of gateways, and their behaviour at the kernel's limits.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ use super::pair;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn accepted_lanes_have_the_congestion_control_that_is_configured() {
+fn accepted_lanes_have_the_configured_congestion_control() {
     let setting = |key: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).unwrap();
     let usual = setting("tcp_congestion_control");
     let allowed = setting("tcp_allowed_congestion_control");
@@ -37,7 +37,7 @@ fn accepted_lanes_have_the_congestion_control_that_is_configured() {
     });
 }
 
-/// Four direct connections to an origin that sends everything back.
+/// Four direct connections to an echo.
 fn direct_connections() -> (Origin, Pair, Vec<TcpStream>) {
     let (accepted, count) = mpsc::channel();
     let origin = Origin::start(move |mut stream| {
@@ -56,7 +56,7 @@ fn direct_connections() -> (Origin, Pair, Vec<TcpStream>) {
 }
 
 #[test]
-fn direct_connections_go_on_when_there_are_no_files_for_pipes() {
+fn direct_connections_go_on_without_files_for_pipes() {
     let (_origin, pair, streams) = direct_connections();
     // Of pipes there are at most as many as were lent by now, fewer than directions.
     let limits = set_files(&pair.branch, 0);
@@ -72,13 +72,13 @@ fn direct_connections_go_on_when_there_are_no_files_for_pipes() {
 #[test]
 fn pipes_of_direct_connections_leave_the_last_files() {
     let (_origin, pair, streams) = direct_connections();
-    // Room for the sockets that there are, and the last 16. What the gateway was born with may have a higher number.
+    // Room for the existing sockets, and the last 16. Files from the gateway's birth may have a higher number.
     let files = files_of(&pair.branch);
     let sockets = files.iter().filter(|(_, link)| link.starts_with("socket:"));
     let first = sockets.map(|(number, _)| number).max().unwrap() + 1;
     let last = first..first + 16;
     set_files(&pair.branch, last.end as u64);
-    // A direction that begins tries a pipe and keeps it, and may have done so until the limit was set.
+    // A new direction tries a pipe and keeps it, and may have done so before the limit was set.
     let before = files_of(&pair.branch);
     std::thread::scope(|scope| {
         for (seed, stream) in (80..).zip(&streams) {
@@ -94,11 +94,11 @@ fn pipes_of_direct_connections_leave_the_last_files() {
 }
 
 #[test]
-fn a_lane_has_no_second_file_where_that_would_be_one_of_the_last() {
+fn lane_takes_no_second_file_from_the_last_ones() {
     let origin = Origin::echo();
     let mut pair = pair(&Options::to(origin.address()));
     wait_for_logs(&pair.branch);
-    // Once the lanes that there are have ended, there is room for the socket of another, and the last 16.
+    // Once the existing lanes have ended, there is room for the socket of another, and the last 16.
     let lanes = dialled_lanes(&pair);
     let mut taken = files_of(&pair.branch);
     taken.retain(|(number, _)| !lanes.contains(number));
@@ -107,7 +107,7 @@ fn a_lane_has_no_second_file_where_that_would_be_one_of_the_last() {
     let limits = set_files(&pair.branch, last.end as u64);
     pair.hub.kill();
     pair.hub.start();
-    // Whoever asks the branch while it dials may have what is for the lane.
+    // A query to the branch during its dialling may take the lane's descriptor.
     pair.hub.wait_until_up(LIMIT);
     pair.branch.wait_until_up(LIMIT);
     // A second one is made, looked at and closed.
@@ -177,7 +177,7 @@ fn pid(gateway: &Gateway) -> Pid {
     Pid::from_raw(i32::try_from(gateway.pid()).unwrap()).unwrap()
 }
 
-/// Waits until the files of both logs are open, which they are soon after the link is up.
+/// Waits until the files of both logs are open, soon after the link is up.
 fn wait_for_logs(gateway: &Gateway) {
     let is_log = |(_, link): &(i32, String)| link.contains("/logs/");
     eventually("its logs are open", LIMIT, || {
@@ -185,12 +185,12 @@ fn wait_for_logs(gateway: &Gateway) {
     });
 }
 
-/// The descriptors of a gateway, and what they are.
+/// The descriptors of a gateway, and their targets.
 fn files_of(gateway: &Gateway) -> Vec<(i32, String)> {
     let entries = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
     let file = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.ok()?.path();
-        // One that is closed meanwhile is none of interest.
+        // One closed meanwhile is of no interest.
         let link = std::fs::read_link(&path).ok()?;
         Some((path.file_name()?.to_str()?.parse().ok()?, link.to_string_lossy().into_owned()))
     };
@@ -205,7 +205,7 @@ fn sockets_of(gateway: &Gateway) -> Vec<(i32, OwnedFd)> {
     sockets.filter_map(|(number, _)| Some((number, own(number)?))).collect()
 }
 
-/// The descriptors of the lanes that the branch dialled.
+/// The descriptors of the branch's dialled lanes.
 fn dialled_lanes(pair: &Pair) -> Vec<i32> {
     let peer = |socket: &OwnedFd| SockRef::from(socket).peer_addr().ok()?.as_socket();
     let mut sockets = sockets_of(&pair.branch);
@@ -213,7 +213,7 @@ fn dialled_lanes(pair: &Pair) -> Vec<i32> {
     sockets.into_iter().map(|(number, _)| number).collect()
 }
 
-/// The congestion controls of the lanes that a gateway accepted.
+/// The congestion controls of a gateway's accepted lanes.
 fn accepted_lanes(gateway: &Gateway) -> Vec<String> {
     let sockets: Vec<OwnedFd> = sockets_of(gateway).into_iter().map(|(_, socket)| socket).collect();
     let local = |socket: &OwnedFd| SockRef::from(socket).local_addr().ok()?.as_socket();

@@ -1,4 +1,4 @@
-//! What TCP promises, through a pair of gateways.
+//! TCP semantics through a pair of gateways.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +14,7 @@ use crate::common::wait::{LIMIT, eventually, free_address};
 use crate::pair;
 
 #[test]
-fn a_client_that_ends_its_stream_still_gets_the_answer() {
+fn client_after_the_end_of_its_stream_gets_the_answer() {
     let origin = Origin::sink();
     let pair = pair(&Options::to(origin.address()));
     for len in [0, 1, 100_000, 3_000_000] {
@@ -24,7 +24,7 @@ fn a_client_that_ends_its_stream_still_gets_the_answer() {
 }
 
 #[test]
-fn a_server_that_ends_its_stream_still_gets_the_rest() {
+fn server_after_the_end_of_its_stream_gets_the_rest() {
     let (report, got) = mpsc::channel();
     let origin = Origin::start(move |mut stream| {
         stream.write_all(b"goodbye").unwrap();
@@ -107,7 +107,7 @@ fn a_reset_by_the_server_reaches_the_client() {
 }
 
 #[test]
-fn a_reset_by_a_client_that_does_not_read_reaches_the_server() {
+fn reset_by_a_client_without_reads_reaches_the_server() {
     let (report, got) = mpsc::channel();
     let origin = Origin::start(move |mut stream| {
         let block = data::random(3, 64 * 1024);
@@ -132,7 +132,7 @@ fn a_refused_connection_resets_the_client_before_any_byte() {
 }
 
 #[test]
-fn proxies_say_that_a_connection_was_refused() {
+fn proxies_report_refused_connections() {
     let nobody = free_address();
     let pair = pair(&Options::default());
     assert_eq!(socks_connect(pair.socks, "127.0.0.1", nobody.port()).unwrap_err(), 5);
@@ -165,7 +165,7 @@ fn an_unknown_name_is_an_unreachable_host() {
 }
 
 #[test]
-fn proxies_ask_for_the_password_that_they_were_given() {
+fn proxies_ask_for_the_configured_password() {
     let origin = Origin::echo();
     let port = origin.address().port();
     let pair = pair(&Options { users: vec!["anna:open sesame".into()], ..Options::default() });
@@ -287,5 +287,5 @@ fn an_idle_half_closed_connection_is_kept() {
     data::assert_same(&got, &late.answer(), "the late answer");
 }
 
-/// A flow's credit (16 MiB), what the sending end may keep, and the sockets' own buffers.
+/// A flow's credit (16 MiB), the sending end's queue, and the sockets' own buffers.
 const MOST_IN_BETWEEN: usize = 96 << 20;

@@ -1,4 +1,4 @@
-//! Many clients of one site that watch the same film, each from its beginning [Wanax §6].
+//! Many clients of one site with the same film, each from its beginning [Wanax §6].
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,18 +11,18 @@ use crate::common::site::{Plan, Site};
 
 use super::{all, line, median};
 
-/// How many watch what.
+/// The numbers of clients and films.
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub(crate) struct Arguments {
-    /// Clients that watch the film, one second apart.
+    /// Clients of the film, one second apart.
     #[arg(long, default_value_t = 20)]
     clients: u32,
     /// 10⁶ bytes of the film.
     #[arg(long, default_value_t = 3)]
     film_mb: usize,
-    /// What each read of the store takes while they watch, in milliseconds; 0: what the machine takes, whose memory has
-    /// what was read before.
+    /// The duration of a read from the store meanwhile, in milliseconds; 0: the machine's own, with earlier reads in
+    /// memory.
     #[arg(long, default_value_t = 8)]
     film_read_ms: u64,
     /// The congestion control of the server; its system's by default.
@@ -41,7 +41,7 @@ struct Way {
     rate_limit: Option<&'static str>,
 }
 
-/// What a client saw.
+/// A client's measurements.
 #[derive(Clone, Copy)]
 struct Viewer {
     kbit_per_s: f64,
@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &Arguments, at_once: usize) {
     );
 }
 
-/// Shows the film one way; `None`, with the reason printed, where no network can be had.
+/// Shows the film one way; `None`, with the reason printed, without a network.
 fn row(way: &Way, arguments: &Arguments, film: &[u8]) -> Option<String> {
     let codec = way.codec.unwrap_or("none");
     let limit = way.rate_limit.map(|rate| format!("rate_limit = \"{rate}\"\n")).unwrap_or_default();
@@ -146,7 +146,7 @@ fn row(way: &Way, arguments: &Arguments, film: &[u8]) -> Option<String> {
     ))
 }
 
-/// What the server says to a client before the film, as each has it under another name: other bytes, and more or fewer.
+/// The server's header to a client before the film, different for each: other bytes, and more or fewer.
 fn header(number: u32) -> Vec<u8> {
     let len = 200 + Rng::new(number.into()).below(401);
     data::random(HEADERS + u64::from(number), len)
@@ -197,7 +197,7 @@ fn wait(time: Duration) {
 
 /// The seeds of headers begin here.
 const HEADERS: u64 = 1_000_000;
-/// What the films of the paper need.
+/// The rates of the paper's films.
 const RATES_KBIT_PER_S: [f64; 2] = [320.0, 809.0];
 /// How long after asking a client begins to watch.
 const HEAD_START: Duration = Duration::from_secs(10);

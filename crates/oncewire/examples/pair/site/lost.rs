@@ -1,4 +1,4 @@
-//! What a transfer takes after gateways of a group have lost what was in their stores.
+//! The cost of a transfer after a group's gateways lost their stores' content.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::common::wait::LIMIT;
 
 use super::{all, fetch, line, median, serve};
 
-/// Of which of the site's two gateways the store is emptied. It keeps its id, and what the hub knows of it.
+/// The gateway of the site with the emptied store. It keeps its id, and the hub its knowledge of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lost {
     Nobodys,
-    /// That of the gateway by which the file is fetched; its neighbour was given a part of the file.
+    /// The gateway in the file's path; its neighbour was given a part of the file.
     Own,
     All,
 }
@@ -30,12 +30,12 @@ struct Transfer {
     wire: u64,
 }
 
-/// What was seen.
+/// The measurements.
 #[derive(Clone, Copy)]
 struct Seen {
     cold: Transfer,
     after: Transfer,
-    /// Chunks that were named in vain.
+    /// Chunks named in vain.
     absent: u64,
     again: Transfer,
 }
@@ -85,7 +85,7 @@ fn times(seen: &[Seen], of: impl Fn(&Seen) -> Transfer) -> String {
     format!("{:.2} ({spread:.2}), {:.0}", median(times), wire as f64 / 1e3)
 }
 
-/// Fetches the file, again after the loss, and once more; `None`, with the reason printed, where no network can be had.
+/// Fetches the file, again after the loss, and once more; `None`, with the reason printed, without a network.
 fn measure(((rate, rtt), lost): ((u64, u64), Lost), file: &[u8]) -> Option<Seen> {
     let all = "[codec]\ncodec = \"wanax\"\nadapt = false\n\
                [cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nhint_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n";

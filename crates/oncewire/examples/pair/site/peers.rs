@@ -1,5 +1,4 @@
-//! Three files with one, two and three gateways at the site, where the line is slow or where the disks are
-//! [Wanax Fig. 12, 13].
+//! Three files with one to three gateways at the site, over a slow line or from slow disks [Wanax Fig. 12, 13].
 
 use oncewire_testnet::LinkParams;
 
@@ -10,7 +9,7 @@ use crate::shed::{LEN, changed};
 
 use super::{all, fetch, line, median, serve};
 
-/// Where the files are fetched.
+/// The place of the transfers.
 struct Setting {
     ways: Vec<Way>,
     line: LinkParams,
@@ -19,7 +18,7 @@ struct Setting {
 
 /// A way to fetch the files.
 struct Way {
-    /// What each read of the modelled disks takes; `None`: the machine's own disk.
+    /// The duration of a read from the modelled disks; `None`: the machine's own disk.
     read_ms: Option<u64>,
     /// `None`: without gateways.
     codec: Option<&'static str>,
@@ -29,18 +28,18 @@ struct Way {
     spread: bool,
 }
 
-/// What fetching one file took.
+/// The cost of fetching one file.
 #[derive(Clone, Copy)]
 struct Cost {
     /// Bytes on the line, both ways.
     wire: u64,
     mbit_per_s: f64,
     chunks: Chunks,
-    /// Bytes of chunks that the gateways gave each other, to keep or since one asked.
+    /// Bytes of chunks between the gateways, given to keep or on request.
     given: u64,
 }
 
-/// Chunks that were named for a file, by where they came from.
+/// Chunks named for a file, by origin.
 #[derive(Clone, Copy)]
 struct Chunks {
     own: u64,
@@ -48,14 +47,14 @@ struct Chunks {
     far: u64,
 }
 
-/// A line that is slower than the disks.
+/// A line slower than the disks.
 pub(super) fn run(arguments: &super::Arguments) {
     let first = data::random(1, LEN);
     let files = [first.clone(), changed(&first)];
     compare(&Setting { ways: ways(), line: line(512_000, 200), files }, arguments);
 }
 
-/// Disks that are slower than the line, and such as are not.
+/// Disks slower than the line, and faster ones.
 pub(super) fn run_disks(arguments: &super::Arguments) {
     let first = data::random(1, 4 * LEN);
     let files = [first.clone(), changed(&first)];
@@ -91,7 +90,7 @@ fn ways() -> Vec<Way> {
     let mut ways = vec![Way { read_ms, codec: None, shed: false, members: 1, spread: false }];
     for (codec, shed) in [("wanax", false), ("wanax", true), ("auto", true)] {
         for (members, spread) in [(1, false), (2, false), (3, false), (2, true), (3, true)] {
-            // How disks add up without shedding is what one door shows.
+            // One entry point shows the sum of disks without shedding.
             if shed || !spread {
                 ways.push(Way { read_ms, codec: Some(codec), shed, members, spread });
             }
@@ -110,7 +109,7 @@ fn ways_of_disks() -> Vec<Way> {
     ways
 }
 
-/// Fetches the files one way; `None`, with the reason printed, where no network can be had.
+/// Fetches the files one way; `None`, with the reason printed, without a network.
 fn measure(setting: &Setting, way: &Way) -> Option<[Cost; 3]> {
     let Setting { line, files, .. } = setting;
     let Way { shed, members, .. } = *way;
@@ -145,7 +144,7 @@ fn fetched(site: &Site, way: &Way, member: usize, number: u8, expected: &[u8]) -
     Cost { wire, mbit_per_s, chunks: chunks(site, member), given: 0 }
 }
 
-/// Where a gateway has had chunks from since it started.
+/// The origins of a gateway's chunks since its start.
 fn chunks(site: &Site, member: usize) -> Chunks {
     let status = site.status(Seat::Member(member)).unwrap();
     let hub = status["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == "hub").unwrap();
@@ -155,8 +154,8 @@ fn chunks(site: &Site, member: usize) -> Chunks {
     Chunks { own: found.saturating_sub(neighbours), neighbours, far: named - found }
 }
 
-/// Waits until the gateways have put away what came, and neither give nor tell each other anything more; returns how many
-/// bytes of chunks they gave each other since they started.
+/// Waits until the gateways have stored all content, and exchange nothing more; returns the bytes of chunks between
+/// them since their start.
 fn wait_quiet(site: &Site, members: usize) -> u64 {
     let (mut last, mut still) = (Vec::new(), 0);
     eventually("the site falls silent", LIMIT, || {
@@ -170,13 +169,14 @@ fn wait_quiet(site: &Site, members: usize) -> u64 {
     })
 }
 
-/// Bytes of chunks that neighbours gave one gateway on its asking, and that it gave them to keep.
+/// Bytes of chunks given by neighbours to one gateway on request, and by it to them to keep.
 fn given(groups: &serde_json::Value) -> u64 {
     let count = |key: &str| groups[0][key].as_u64().unwrap_or_default();
     count("found_bytes") + count("given_bytes")
 }
 
-/// Ends all gateways of the site in order and starts them again: what was put last is otherwise in their memory.
+/// Ends all gateways of the site in order and starts them again: recently stored content is otherwise in their
+/// memory.
 fn restart(site: &mut Site, members: usize) {
     let seats = || (0..members).map(Seat::Member);
     seats().for_each(|seat| site.gateway(seat).terminate());
@@ -215,5 +215,5 @@ fn row(way: &Way, runs: &[[Cost; 3]]) -> String {
     )
 }
 
-/// A look takes longer than 10 ms, and what is told is gathered for 100 ms.
+/// A look takes longer than 10 ms, and news is gathered for 100 ms.
 const QUIET_LOOKS: usize = 20;

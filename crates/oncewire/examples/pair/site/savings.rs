@@ -1,14 +1,14 @@
-//! What crosses the line of a file that a neighbour has fetched, or that another hub has sent.
+//! Bytes on the line for a file known to a neighbour, or from another hub.
 
 use crate::common::data;
 use crate::common::site::{Plan, Seat, Site};
 
 use super::{all, fetch, line, median, serve};
 
-/// Who fetches the file when it has been fetched once.
+/// The receiver of the second transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Second {
-    /// Another gateway of the site, which is of no group with the first.
+    /// Another gateway of the site, without a common group.
     Stranger,
     /// Another gateway of the site.
     Neighbour,
@@ -24,7 +24,7 @@ struct Case {
     edited: bool,
 }
 
-/// What one case took: bytes up and down the line for both transfers, and chunks that were told of.
+/// The cost of one case: bytes up and down the line for both transfers, and announced chunks.
 #[derive(Clone, Copy)]
 struct Cost {
     first: [u64; 2],
@@ -68,7 +68,7 @@ fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// `None`, with the reason printed, where no network can be had.
+/// `None`, with the reason printed, without a network.
 fn measure(case: &Case, seed: u64) -> Option<Cost> {
     let all = "[codec]\ncodec = \"wanax\"\nentropy = \"none\"\nadapt = false\n[link]\ndead_after = \"60 s\"\n\
                [cache]\nmemory = \"512 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"1 GiB\"\n";
@@ -112,7 +112,7 @@ fn row(case: &Case, runs: &[Cost]) -> String {
             _ => shown(median(all)),
         }
     };
-    let who = match case.second {
+    let receiver = match case.second {
         Second::Stranger => "by another gateway, no group",
         Second::Neighbour => "by a neighbour",
         Second::Hub => "from behind another hub",
@@ -122,7 +122,7 @@ fn row(case: &Case, runs: &[Cost]) -> String {
     let [first_up, first_down] = [kb(|cost| cost.first[0]), kb(|cost| cost.first[1])];
     let [second_up, second_down] = [kb(|cost| cost.second[0]), kb(|cost| cost.second[1])];
     let announced = median(runs.iter().map(|cost| cost.announced).collect());
-    format!("{who} | {file} | {first_down} | {first_up} | {announced} | {second_down} | {second_up}")
+    format!("{receiver} | {file} | {first_down} | {first_up} | {announced} | {second_down} | {second_up}")
 }
 
 /// Changes 40 bytes of each 100 kB.

@@ -1,4 +1,4 @@
-//! The task that owns the model.
+//! The task with the model.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use super::ends::{self, Delivery, EndOfPath};
 use super::{PathTraffic, socket_for};
 
-/// What relays, sockets and observers ask of the driver.
+/// The requests of relays, sockets and observers to the driver.
 #[derive(Debug)]
 pub(super) enum Command {
     /// A relay accepted a connection.
@@ -36,7 +36,7 @@ pub(super) enum Command {
     LinkCounters { side: Side, reply: oneshot::Sender<LinkCounters> },
 }
 
-/// Owns the model and the bytes that are inside it.
+/// Owns the model and the bytes inside it.
 pub(super) struct Driver {
     network: Network,
     origin: Instant,
@@ -44,7 +44,7 @@ pub(super) struct Driver {
     commands: mpsc::UnboundedSender<Command>,
 }
 
-/// One connection that crosses the path.
+/// One connection across the path.
 struct Flow {
     target: SocketAddr,
     /// The accepted socket, until the model has connected.
@@ -53,13 +53,13 @@ struct Flow {
     far: Direction,
 }
 
-/// The bytes that one side wrote and the other has not received, and that side's socket.
+/// The bytes between one side's write and the other's read, and the writer's socket.
 #[derive(Default)]
 struct Direction {
     bytes: VecDeque<u8>,
-    /// Bytes at the end of `bytes` that the model has not taken yet.
+    /// Bytes at the end of `bytes` not taken by the model yet.
     not_taken: u64,
-    /// Permits out that have not come back as bytes.
+    /// Permits not yet returned as bytes.
     granted: u64,
     finishing: bool,
     socket: Option<Socket>,
@@ -125,7 +125,7 @@ impl Driver {
             }
             Command::Traffic { account, reply } => {
                 let traffic = |side| self.network.traffic(account, side);
-                // Whoever asked may have gone.
+                // The observer may have gone.
                 let _ = reply.send(PathTraffic { up: traffic(Side::Near), down: traffic(Side::Far) });
             }
             Command::LinkCounters { side, reply } => {
@@ -186,7 +186,7 @@ impl Driver {
         self.write(connection, side, now);
     }
 
-    /// Hands to the model what it takes, and grants its socket what fits behind that.
+    /// Hands bytes to the model, and grants its socket the remaining room.
     fn write(&mut self, connection: ConnectionId, side: Side, now: Now) {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         let direction = flow.direction(side);
@@ -225,7 +225,7 @@ impl Driver {
                 }
                 _ => {}
             }
-            // Bytes go first, so that no end overtakes them.
+            // Bytes go first, so no end overtakes them.
             for ((connection, side), bytes) in std::mem::take(&mut readable) {
                 self.deliver(connection, side, bytes);
             }
@@ -264,7 +264,7 @@ impl Driver {
         }
     }
 
-    /// Moves bytes that crossed the model to the socket at the reading side.
+    /// Moves bytes out of the model to the socket at the reading side.
     fn deliver(&mut self, connection: ConnectionId, side: Side, bytes: u64) {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         let queue = &mut flow.direction(side.other()).bytes;
@@ -280,14 +280,14 @@ impl Driver {
     fn hand_over(&mut self, connection: ConnectionId, side: Side, delivery: Delivery) {
         let socket = self.flows.get_mut(&connection).and_then(|flow| flow.direction(side).socket.as_ref());
         if let Some(socket) = socket {
-            // A socket that is gone says so with a command of its own.
+            // A closed socket says so with a command of its own.
             let _ = socket.deliveries.send(delivery);
         }
     }
 }
 
 impl Flow {
-    /// The direction that `side` writes.
+    /// The direction with `side` as its writer.
     fn direction(&mut self, side: Side) -> &mut Direction {
         match side {
             Side::Near => &mut self.near,
@@ -311,5 +311,5 @@ async fn connect_onward(
 
 /// Commands handled before the model is looked after again.
 const COMMANDS_PER_WAKE: usize = 256;
-/// Bytes of room below which a socket is not asked for more.
+/// The least room for another grant to a socket.
 const SMALLEST_GRANT: u64 = 16 << 10;

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::driver::Command;
 
-/// What the path hands to a socket.
+/// The path's output to a socket.
 #[derive(Debug)]
 pub(super) enum Delivery {
     Bytes(Vec<u8>),
@@ -41,7 +41,7 @@ enum Stop {
 impl EndOfPath {
     /// Runs until both directions ended or either was reset.
     pub(super) async fn run(self, mut stream: TcpStream, deliveries: mpsc::UnboundedReceiver<Delivery>) {
-        // Without this the kernel would hold back small writes that the model already timed.
+        // Without this the kernel would hold back small writes already timed by the model.
         let _ = stream.set_nodelay(true);
         // Borrowed halves: an owned writing half ends the stream in order when it is dropped.
         let (reader, writer) = stream.split();
@@ -90,7 +90,7 @@ impl EndOfPath {
                         _ => Ok(()),
                     };
                 }
-                // A path that ends without an end of stream must not look like one.
+                // A path's end without an end of stream must not look like one.
                 Some(Delivery::Reset) | None => return Err(Stop::ResetByPath),
             }
         }
@@ -102,7 +102,7 @@ impl EndOfPath {
     }
 }
 
-/// Reads what is there, at most `most` bytes; nothing means the end of the stream.
+/// Reads available bytes, at most `most`; none at the end of the stream.
 async fn read_some(reader: &ReadHalf<'_>, most: usize) -> Result<Vec<u8>, Stop> {
     loop {
         // Memory is taken only once there is something to read: most connections are idle.

@@ -1,8 +1,8 @@
 //! The emulated path between the two sides of the demonstration.
 //!
-//! One model of two links and the TCP connections across them ([`oncewire_netem::tcp::Network`]) is owned by one
-//! task, the [`driver`]. Relays accept real connections on loopback at the near side, carry each over the model
-//! and connect on to a real server at the far side. Everything that crosses shares the rate of the same links.
+//! One task, the [`driver`], owns one model of two links and the TCP connections across them
+//! ([`oncewire_netem::tcp::Network`]). Relays accept real connections on loopback at the near side, carry each over
+//! the model and connect on to a real server at the far side. All of them share the rate of the same links.
 
 mod driver;
 mod ends;
@@ -19,21 +19,21 @@ use tokio::task::JoinHandle;
 
 use driver::{Command, Driver};
 
-/// A running emulated path; it ends, and resets what crosses it, when this is dropped.
+/// A running emulated path; on drop it ends, and resets its connections.
 #[derive(Debug)]
 pub(crate) struct EmulatedLink {
     commands: mpsc::UnboundedSender<Command>,
     driver: JoinHandle<()>,
 }
 
-/// A listener at the near side whose connections cross the path; it stops accepting when dropped.
+/// A listener at the near side, with its connections led across the path; it stops accepting when dropped.
 #[derive(Debug)]
 pub(crate) struct Relay {
     local_addr: SocketAddr,
     accepting: JoinHandle<()>,
 }
 
-/// What one account put on the path.
+/// The traffic of one account.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathTraffic {
     /// Sent by the near side.
@@ -47,7 +47,7 @@ impl EmulatedLink {
     ///
     /// # Errors
     ///
-    /// Settings of a link that are out of range.
+    /// A link's settings out of range.
     pub(crate) fn start(up: LinkParams, down: LinkParams) -> Result<Self, ParamsError> {
         let network = Network::new(up, down)?;
         let (commands, inbox) = mpsc::unbounded_channel();
@@ -77,15 +77,15 @@ impl EmulatedLink {
         Ok(Relay { local_addr, accepting })
     }
 
-    /// Returns what an account put on the path so far.
+    /// Returns the traffic of an account so far.
     pub(crate) async fn traffic(&self, account: Account) -> PathTraffic {
         let (reply, answer) = oneshot::channel();
-        // A driver that is gone counts nothing more.
+        // An ended driver counts nothing more.
         let _ = self.commands.send(Command::Traffic { account, reply });
         answer.await.unwrap_or_default()
     }
 
-    /// Returns the counters of the link that a side sends on.
+    /// Returns the counters of a side's outgoing link.
     pub(crate) async fn link_counters(&self, side: Side) -> LinkCounters {
         let (reply, answer) = oneshot::channel();
         let _ = self.commands.send(Command::LinkCounters { side, reply });
@@ -113,7 +113,7 @@ impl Drop for Relay {
 }
 
 impl PathTraffic {
-    /// Returns payload bytes both ways, each counted once: what a counter at the tunnel's sockets would show.
+    /// Returns payload bytes both ways, each counted once, as at the tunnel's sockets.
     pub(crate) fn payload(&self) -> u64 {
         self.up.payload + self.down.payload
     }
@@ -138,7 +138,7 @@ async fn accept(
                     return;
                 }
             }
-            // Out of descriptors, or a connection that was gone at once: others may still come.
+            // Out of descriptors, or a connection already gone: others may still come.
             Err(error) => {
                 tracing::debug!(%error, "emulated path: accept failed");
                 tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -147,7 +147,7 @@ async fn accept(
     }
 }
 
-/// Makes a socket with a small receive buffer: the model's buffers are to be the ones that fill.
+/// Makes a socket with a small receive buffer: the model's buffers are the ones to fill.
 fn socket_for(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_recv_buffer_size(SOCKET_BUFFER)?;

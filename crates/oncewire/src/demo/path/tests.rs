@@ -42,7 +42,7 @@ fn data(len: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn bytes_cross_both_ways_unchanged_and_streams_end_on_their_own() {
+async fn bytes_cross_unchanged_and_streams_end_on_their_own() {
     let link = link(200, 10, 0.005);
     let (listener, target) = server().await;
     let relay = link.relay(LOOPBACK, target, Policy::Bbr, Account(1)).unwrap();
@@ -72,7 +72,7 @@ async fn bytes_cross_both_ways_unchanged_and_streams_end_on_their_own() {
 }
 
 #[tokio::test]
-async fn a_round_trip_takes_the_round_trip_and_connecting_one_more() {
+async fn round_trip_takes_its_time_and_connecting_one_more() {
     let link = link(100, 60, 0.0);
     let (listener, target) = server().await;
     let relay = link.relay(LOOPBACK, target, Policy::Cubic, Account(1)).unwrap();
@@ -129,7 +129,7 @@ async fn a_reset_crosses_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_resets_the_client() {
+async fn refusing_server_resets_the_client() {
     let link = link(100, 10, 0.0);
     let (listener, target) = server().await;
     drop(listener);
@@ -140,7 +140,7 @@ async fn a_server_that_refuses_resets_the_client() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_torn_down_resets_what_crosses_it() {
+async fn dropped_path_resets_its_connections() {
     let link = link(100, 10, 0.0);
     let (listener, target) = server().await;
     let relay = link.relay(LOOPBACK, target, Policy::Cubic, Account(1)).unwrap();
@@ -154,7 +154,7 @@ async fn a_path_that_is_torn_down_resets_what_crosses_it() {
 }
 
 #[tokio::test]
-async fn a_reader_that_stops_holds_its_writer_back_and_nobody_else() {
+async fn stopped_reader_holds_only_its_writer_back() {
     let link = link(400, 4, 0.0);
     let (listener, target) = server().await;
     let relay = link.relay(LOOPBACK, target, Policy::Bbr, Account(1)).unwrap();
@@ -207,7 +207,7 @@ async fn relays_share_the_rate_of_the_path() {
     {
         tokio::task::yield_now().await;
     }
-    // 2 MB at 40 Mbit/s take 0.4 s; what is sent may be on the way for a while, up to the queue's 100 ms.
+    // 2 MB at 40 Mbit/s take 0.4 s; bytes may be on the way for a while, up to the queue's 100 ms.
     assert!(began.elapsed() >= Duration::from_millis(270), "{:?}", began.elapsed());
 }
 

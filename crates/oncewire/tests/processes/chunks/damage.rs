@@ -1,4 +1,4 @@
-//! Stores that were deleted, damaged, or closed to those without the key.
+//! Stores deleted, damaged, or closed to users without the key.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use super::{
     wait_until_on_disk, wait_until_stored,
 };
 
-/// Says whether bytes occur, from one place to the next where the first of them does.
+/// Says whether bytes occur, from one occurrence of the first of them to the next.
 fn holds(mut bytes: &[u8], part: &[u8]) -> bool {
     let mut passed_over = Vec::new();
     while bytes.read_until(part[0], &mut passed_over).unwrap() > 0 {
@@ -31,7 +31,7 @@ fn holds(mut bytes: &[u8], part: &[u8]) -> bool {
 }
 
 #[test]
-fn a_store_that_is_deleted_costs_no_more_than_none() {
+fn deleted_store_costs_no_more_than_none() {
     let origin = Origin::server();
     let mut pair = pair(&options(&origin));
     fetch(&pair, FILE);
@@ -56,7 +56,7 @@ fn a_store_that_is_deleted_costs_no_more_than_none() {
     assert!(!store_folder(&pair).exists());
 }
 
-/// A pair whose branch has a file in its store, and was stopped in order.
+/// A pair stopped in order, with a file in the branch's store.
 fn stopped_with_a_store(origin: &Origin) -> Pair {
     let mut pair = pair(&options(origin));
     fetch(&pair, FILE);
@@ -67,13 +67,13 @@ fn stopped_with_a_store(origin: &Origin) -> Pair {
 }
 
 #[test]
-fn a_damaged_store_is_found_out_and_no_byte_of_it_is_used() {
+fn damaged_store_is_noticed_and_its_damage_never_used() {
     let origin = Origin::server();
     let mut pair = stopped_with_a_store(&origin);
     let folder = store_folder(&pair);
     for segment in segments(&folder) {
         let file = File::options().read(true).write(true).open(segment).unwrap();
-        // Here and there; what says where things are lies at the end.
+        // Here and there; the directories lie at the end.
         for at in (300_000..6 << 20).step_by(1 << 20) {
             let mut byte = [0];
             file.read_exact_at(&mut byte, at).unwrap();
@@ -124,7 +124,7 @@ fn assert_refused(pair: &Pair) {
 }
 
 #[test]
-fn a_store_that_lost_files_or_parts_of_them_is_not_called_sound() {
+fn store_with_lost_files_is_not_called_sound() {
     let origin = Origin::server();
     let pair = stopped_with_a_store(&origin);
     let config = pair.branch.config().to_str().unwrap().to_owned();
@@ -153,7 +153,7 @@ fn a_store_that_lost_files_or_parts_of_them_is_not_called_sound() {
 }
 
 #[test]
-fn an_encrypted_store_shows_nothing_and_opens_with_its_key_alone() {
+fn encrypted_store_shows_nothing_and_needs_its_key() {
     let origin = Origin::server();
     let mut pair = pair(&options(&origin));
     let config = fs::read_to_string(pair.branch.config()).unwrap();
@@ -163,7 +163,7 @@ fn an_encrypted_store_shows_nothing_and_opens_with_its_key_alone() {
         assert!(made.status.success());
     }
     let keyed = config.replace("[gateway]\n", "[gateway]\nencrypt_key_file = \"storage.key\"\n");
-    // In clear text first: with a key, that is not taken up and not removed.
+    // In clear text first: with a key, it is not taken up and not removed.
     fetch(&pair, FILE);
     wait_until_on_disk(&pair);
     let restart = |pair: &mut Pair, config: &str| {

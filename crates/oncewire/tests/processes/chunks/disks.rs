@@ -1,4 +1,4 @@
-//! Disks that are slow, full, or refuse.
+//! Slow, full and failing disks.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +19,7 @@ use super::{
     wait_until_on_disk, wait_until_stored,
 };
 
-/// A disk that fails a gateway until this is dropped, by way of strace.
+/// A disk that fails a gateway until this is dropped, through strace.
 struct Fault(Child);
 
 impl Fault {
@@ -28,7 +28,7 @@ impl Fault {
         Self::begin(gateway, refusing(calls, store))
     }
 
-    /// Has a gateway wait for ever for each write, rename and sync of what it keeps of its only peer.
+    /// Has a gateway wait for ever for each write, rename and sync of its state about its only peer.
     fn hanging(gateway: &Gateway, state: &Path) -> Self {
         let folder = fs::read_dir(state.join("logs")).unwrap().next().unwrap().unwrap().path();
         let names = ["out.log", "out.idx", "in.log", "in.idx", "hints"];
@@ -53,13 +53,13 @@ impl Fault {
 
 impl Drop for Fault {
     fn drop(&mut self) {
-        // The system lets go of what it traced; asked to end, it would first wait for calls that hang.
+        // The system releases the traced process; asked to end, it would first wait for hanging calls.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What traces a gateway since its start; dropped, it is ended, or the gateway could not be killed.
+/// The tracer of a gateway since its start; it ends on drop, or the gateway could not be killed.
 struct Tracer(Pid);
 
 impl Tracer {
@@ -78,7 +78,7 @@ impl Drop for Tracer {
     }
 }
 
-/// Starts a pair with chunk stores whose disks can be tampered with; none where strace is missing.
+/// Starts a pair with chunk stores on disks open to tampering; none without strace.
 fn traceable() -> Option<(Origin, Pair)> {
     if programs::missing(&["strace"]) {
         return None;
@@ -88,13 +88,13 @@ fn traceable() -> Option<(Origin, Pair)> {
     Some((origin, pair))
 }
 
-/// Begins a command that has calls fail which concern a store's first segments.
+/// Begins a command for failing calls on a store's first segments.
 fn refusing(calls: &str, store: &Path) -> Command {
     let segments = (0..64).map(|number| store.join(format!("{number:016x}.seg")));
     strace(&format!("{calls}:error=EIO"), segments)
 }
 
-/// Begins a command that tampers with calls which concern files.
+/// Begins a command to tamper with calls on files.
 fn strace(inject: &str, files: impl Iterator<Item = PathBuf>) -> Command {
     let mut command = programs::command("strace");
     command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("inject={inject}")]);
@@ -104,7 +104,7 @@ fn strace(inject: &str, files: impl Iterator<Item = PathBuf>) -> Command {
     command
 }
 
-/// Returns a gateway in the place of one that has ended, which a shell starts with these words before the arguments.
+/// Returns a gateway in the place of an ended one, started by a shell with these words before the arguments.
 fn started_by(words: &str, ended: &Gateway, name: &str, config: &str) -> Gateway {
     let wrapper = ended.config().with_extension("sh");
     fs::write(&wrapper, format!("#!/bin/sh\nexec {words} \"$@\"\n")).unwrap();
@@ -112,7 +112,7 @@ fn started_by(words: &str, ended: &Gateway, name: &str, config: &str) -> Gateway
     Gateway::new(&wrapper, ended.config().parent().unwrap(), name, ended.admin(), config)
 }
 
-/// Returns the words that start a gateway whose folder is a disk of its own of this size.
+/// Returns the words for a gateway with a disk of its own of this size for its directory.
 fn on_small_disk(folder: &Path, size: &str) -> String {
     let (folder, binary) = (folder.display(), crate::binary().display());
     format!("unshare -rm sh -c 'mount -t tmpfs -o size={size} tmpfs {folder} && exec {binary} \"$@\"' sh")
@@ -125,7 +125,7 @@ fn end(pair: &mut Pair) {
     assert!(pair.branch.wait(LIMIT).success());
 }
 
-/// Starts a branch again and expects that its store is whole.
+/// Starts a branch again and expects a whole store.
 #[track_caller]
 fn assert_whole_after_a_start(pair: &mut Pair) {
     pair.branch.start();
@@ -136,7 +136,7 @@ fn assert_whole_after_a_start(pair: &mut Pair) {
 }
 
 #[test]
-fn a_disk_that_refuses_to_read_costs_what_it_saved_and_no_more() {
+fn disk_refusing_reads_costs_only_its_savings() {
     let Some((_origin, mut pair)) = traceable() else { return };
     fetch(&pair, FILE);
     assert_warm(&pair, "from a disk that is well");
@@ -170,7 +170,7 @@ fn a_disk_that_refuses_to_read_costs_what_it_saved_and_no_more() {
 }
 
 #[test]
-fn a_disk_that_refuses_to_write_is_said_once_and_traffic_goes_on() {
+fn disk_refusing_writes_is_reported_once_and_traffic_goes_on() {
     let Some((_origin, mut pair)) = traceable() else { return };
     let refusal = Fault::refusing(&pair.branch, "pwrite64", &store_folder(&pair));
     for _ in 0..2 {
@@ -190,7 +190,7 @@ fn a_disk_that_refuses_to_write_is_said_once_and_traffic_goes_on() {
 }
 
 #[test]
-fn a_state_disk_that_hangs_holds_up_neither_traffic_nor_reloads_nor_the_end() {
+fn hanging_state_disk_delays_no_traffic_reload_or_end() {
     let Some((_origin, mut pair)) = traceable() else { return };
     fetch(&pair, FILE);
     wait_until_kept(&pair);
@@ -230,12 +230,12 @@ fn a_state_disk_that_hangs_holds_up_neither_traffic_nor_reloads_nor_the_end() {
 }
 
 #[test]
-fn a_start_on_a_state_disk_that_hangs_serves_cold_and_says_so() {
+fn start_on_a_hanging_state_disk_serves_cold() {
     let Some((_origin, mut pair)) = traceable() else { return };
     fetch(&pair, FILE);
     wait_until_kept(&pair);
     pair.hub.kill();
-    // The gateway stays the process that was started.
+    // The gateway stays the started process.
     let lock = pair.dir.path().join("hub-state/lock");
     let strace = strace("openat:delay_enter=1000000000", std::iter::once(lock));
     let options: Vec<String> = strace.get_args().map(|word| format!("'{}'", word.display())).collect();
@@ -263,7 +263,7 @@ fn a_start_on_a_state_disk_that_hangs_serves_cold_and_says_so() {
 }
 
 #[test]
-fn a_disk_that_fails_while_it_is_read_costs_no_byte() {
+fn disk_failing_during_reads_costs_no_byte() {
     let origin = Origin::server();
     let pair = pair(&options(&origin));
     fetch(&pair, FILE);
@@ -276,12 +276,12 @@ fn a_disk_that_fails_while_it_is_read_costs_no_byte() {
 }
 
 #[test]
-fn a_disk_that_is_far_too_slow_holds_nobody_up() {
+fn far_too_slow_disk_delays_nobody() {
     let origin = Origin::server();
     let slow = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n\
                 store_read_latency = \"2 s\"\n";
     let pair = pair(&Options::to(origin.address()).without_adapting().with(slow));
-    // Twice what the log holds.
+    // Twice the log's size.
     let file = Request { seed: 93, len: 2 << 20 };
     fetch(&pair, file);
     // Each chunk would take seconds, one after the other.
@@ -318,7 +318,7 @@ fn a_full_state_disk_is_told_until_it_is_cleared() {
 }
 
 #[test]
-fn a_full_disk_keeps_what_fits() {
+fn full_disk_keeps_the_fitting_part() {
     let origin = Origin::server();
     let options = options(&origin);
     let small = tempfile::tempdir().unwrap();
@@ -329,7 +329,7 @@ fn a_full_disk_keeps_what_fits() {
     let config = fs::read_to_string(pair.branch.config()).unwrap();
     let there = format!("store_path = {:?}\nstore_disk", mount.display().to_string());
     let config = config.replace("store_disk", &there);
-    // The branch has a disk of its own that is smaller than it was told.
+    // The branch has a disk of its own, smaller than configured.
     pair.branch = started_by(&on_small_disk(&mount, "48m"), &pair.branch, "branch", &config);
     pair.branch.start();
     pair.wait_until_up();

@@ -1,4 +1,4 @@
-//! The chunk store through real gateways: what the log has long forgotten is found on disk.
+//! The chunk store through real gateways: content beyond the log, found on disk.
 //!
 //! `ONCEWIRE_KILLS=20 cargo test -p oncewire --test processes chunks::kills` kills more often.
 
@@ -20,18 +20,17 @@ use crate::common::pair::{Options, Pair};
 use crate::common::wait::{LIMIT, eventually};
 use crate::pair;
 
-/// Eight times what the log holds.
+/// Eight times the log's size.
 const FILE: Request = Request { seed: 90, len: 8 << 20 };
 
-/// A pair whose log is so small that only a store can save what comes again, and whose stores are read however busy
-/// the machine is.
+/// A pair with a log too small to save repeats without a store, and with stores read under any load.
 fn options(origin: &Origin) -> Options {
     Options::to(origin.address()).without_adapting().with(CACHE).with("[link]\nshed = false\n")
 }
 
 const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n";
 
-/// Fetches a file and returns the bytes that crossed for it.
+/// Fetches a file and returns its bytes on the link.
 fn fetch(pair: &Pair, file: Request) -> u64 {
     let before = pair.relay.carried();
     let got = eventually("a transfer works", LIMIT, || {
@@ -41,7 +40,7 @@ fn fetch(pair: &Pair, file: Request) -> u64 {
     pair.relay.carried() - before
 }
 
-/// Expects that next to nothing crosses for the file once it is stored, as soon as no read of it is late: a busy machine
+/// Expects that next to nothing crosses for a stored file, as soon as no read of it is late: on a busy machine some
 /// may be.
 #[track_caller]
 fn assert_warm(pair: &Pair, what: &str) {
@@ -62,12 +61,12 @@ fn assert_warm(pair: &Pair, what: &str) {
     );
 }
 
-/// Waits until the branch has put away what came.
+/// Waits until the branch has stored all received content.
 fn wait_until_stored(pair: &Pair) {
     eventually("what came is stored", LIMIT, || (store_of(&pair.branch)["waiting_bytes"] == 0).then_some(()));
 }
 
-/// Expects that a gateway that is killed still saves, also if the machine is so busy that many a read is late.
+/// Expects savings from a killed gateway, also on a machine so busy that many a read is late.
 #[track_caller]
 fn assert_outlives(pair: &mut Pair, gateway: fn(&mut Pair) -> &mut Gateway, what: &str) {
     let mut wires = Vec::new();
@@ -87,7 +86,7 @@ fn is_warm(wire: u64) -> bool {
     wire < FILE.len as u64 / 30
 }
 
-/// Expects that the file crosses once, and not more for all that is in the way of the store.
+/// Expects that the file crosses once, and no more in spite of all faults of the store.
 #[track_caller]
 fn assert_cold(wire: u64, what: &str) {
     let whole = FILE.len as u64;
@@ -107,7 +106,7 @@ fn segments(store: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "seg")).collect()
 }
 
-/// Waits until a killed branch would have the file on disk, but for what a busy machine may have left out.
+/// Waits until a killed branch would have the file on disk, except blocks left out by a busy machine.
 fn wait_until_on_disk(pair: &Pair) {
     eventually("the store has the file", LIMIT, || {
         let root = store_of(&pair.branch)["levels"][0]["bytes"].as_u64()?;
@@ -118,7 +117,7 @@ fn wait_until_on_disk(pair: &Pair) {
 /// Waits until a killed branch would have the whole file on disk, and a killed hub know of it.
 fn wait_until_kept(pair: &Pair) {
     let now = SystemTime::now();
-    // Something more, so that what is known is saved once more.
+    // Something more, so known state is saved once more.
     fetch(pair, Request { seed: 91, len: 1 << 10 });
     wait_until_on_disk(pair);
     let peers = pair.dir.path().join("hub-state/logs");
@@ -129,7 +128,7 @@ fn wait_until_kept(pair: &Pair) {
     });
 }
 
-/// Waits until a read has found out that something is wrong; reads that nobody waits for any more find it out too.
+/// Waits until a read has noticed the damage; abandoned reads notice it, too.
 fn wait_until_damaged(pair: &Pair) {
     eventually("damage is found out", LIMIT, || {
         store_of(&pair.branch)["damaged"].as_u64().filter(|damaged| *damaged > 0)
@@ -137,7 +136,7 @@ fn wait_until_damaged(pair: &Pair) {
 }
 
 #[test]
-fn what_the_log_forgot_is_found_on_disk_also_by_those_that_were_killed() {
+fn content_beyond_the_log_is_on_disk_after_a_kill() {
     let origin = Origin::server();
     let mut pair = pair(&options(&origin));
     assert_cold(fetch(&pair, FILE), "the first time");
@@ -170,16 +169,16 @@ fn a_limit_on_the_line_costs_names_little() {
     });
 }
 
-/// With load shedding, which is what a gateway does unless it is told otherwise: pages of memory hold nobody up.
+/// With load shedding, a gateway's default: pages of memory delay nobody.
 #[test]
-fn stored_noise_crosses_once_where_the_disk_is_idle() {
+fn stored_noise_crosses_once_with_an_idle_disk() {
     let origin = Origin::server();
     let options = Options::to(origin.address()).without_adapting().with(CACHE);
     let file = Request { seed: 97, len: 64_000_000 };
     for rate_bytes_per_s in [None, Some(25_000_000)] {
         let pair = pair(&Options { rate_bytes_per_s, ..options.clone() });
         fetch(&pair, file);
-        // A store that is behind drops what it is given and has it the next time, and a busy machine reads late.
+        // A store behind its input drops some and has it the next time, and a busy machine reads late.
         eventually("all but a two-hundredth is saved", LIMIT * 2, || {
             wait_until_stored(&pair);
             let wire = fetch(&pair, file);

@@ -1,4 +1,4 @@
-//! Clients of the proxy modes, and sockets that misbehave.
+//! Clients of the proxy modes, and misbehaving sockets.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -91,7 +91,7 @@ pub(crate) fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// Whether the next read says that the other end reset the connection; waits for it at most `limit`.
+/// Whether the next read reports a reset by the other end; waits for it at most `limit`.
 pub(crate) fn is_reset(stream: &mut TcpStream, limit: Duration) -> bool {
     stream.set_read_timeout(Some(limit)).unwrap();
     let mut buffer = [0; 4096];

@@ -19,21 +19,21 @@ use super::leaks::Files;
 use super::pair::{Options, Pair};
 use super::wait::{eventually, pause};
 
-/// How many, and what they do.
+/// The number of connections, and their work.
 pub(crate) struct Crowd {
     /// Connections in all.
     pub(crate) all: usize,
     /// How many of them have a transfer while the others are idle.
     pub(crate) active: usize,
-    /// Bytes that each of these sends and gets back.
+    /// Bytes sent and echoed on each of these.
     pub(crate) len: usize,
     /// For how long processor time is counted while all are idle.
     pub(crate) idle: Duration,
 }
 
-/// What the gateways needed, the branch first.
+/// The gateways' cost, the branch's first.
 pub(crate) struct Cost {
-    /// Bytes of memory that each idle connection added.
+    /// Bytes of memory added by each idle connection.
     pub(crate) memory_each: [u64; 2],
     /// Share of one processor while all were idle.
     pub(crate) idle_cpu: [f64; 2],
@@ -58,7 +58,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Opens them through a pair to an origin that echoes; panics on a wrong byte, and on anything left behind.
+/// Opens them through a pair to an echo; panics on a wrong byte, and on anything left behind.
 pub(crate) fn run(binary: &Path, origin: SocketAddr, crowd: &Crowd) -> Cost {
     raise_open_files();
     let pair = Pair::start_with(binary, &Options { straight: true, ..Options::to(origin) });
@@ -85,7 +85,7 @@ pub(crate) fn run(binary: &Path, origin: SocketAddr, crowd: &Crowd) -> Cost {
     streams = runtime.block_on(transfer(streams, crowd));
     let transfers = start.elapsed();
     let resident = gateways.map(Gateway::resident);
-    // Those that were idle have been through all of it.
+    // The idle ones have been through all of it.
     streams = runtime.block_on(say_something(streams));
     drop(streams);
     for (gateway, (_, files)) in gateways.into_iter().zip(&before) {
@@ -103,7 +103,7 @@ pub(crate) fn until_open(gateway: &Gateway, flows: usize) {
     });
 }
 
-/// Opens connections, a hundred at a time, each of which says one byte and hears it.
+/// Opens connections, a hundred at a time, each with an echo of one byte.
 async fn open(address: SocketAddr, all: usize) -> Vec<TcpStream> {
     let turn = Arc::new(Semaphore::new(100));
     let mut opening = JoinSet::new();
@@ -151,7 +151,7 @@ async fn say_something(streams: Vec<TcpStream>) -> Vec<TcpStream> {
     saying.join_all().await
 }
 
-/// Sends and compares what comes back.
+/// Sends and compares the echo.
 async fn repeated(stream: &mut TcpStream, sent: &[u8]) {
     let mut got = vec![0; sent.len()];
     let (mut from, mut to) = stream.split();
@@ -160,7 +160,7 @@ async fn repeated(stream: &mut TcpStream, sent: &[u8]) {
     data::assert_same(&got, sent, "what came back");
 }
 
-/// Raises this process's own limit, as a gateway does; as root beyond what it was given.
+/// Raises this process's own limit, as a gateway does; as root beyond the given one.
 pub(crate) fn raise_open_files() {
     let now = getrlimit(Resource::Nofile);
     let most = Rlimit { current: Some(FILES), maximum: Some(FILES) };
@@ -170,5 +170,5 @@ pub(crate) fn raise_open_files() {
 }
 
 const FILES: u64 = 64 << 10;
-/// On a machine that is busy with other tests.
+/// On a machine busy with other tests.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -27,7 +27,7 @@ impl Rng {
     }
 }
 
-/// Makes `len` bytes that no compressor can shrink.
+/// Makes `len` incompressible bytes.
 pub(crate) fn random(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let mut out = Vec::with_capacity(len + 8);
@@ -38,7 +38,7 @@ pub(crate) fn random(seed: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// Makes `len` bytes of lines of words from a small vocabulary, which zstd shrinks to about a third.
+/// Makes `len` bytes of lines of words from a small vocabulary, compressed by zstd to about a third.
 pub(crate) fn text(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let words: Vec<Vec<u8>> = (0..2000)
@@ -64,14 +64,14 @@ pub(crate) fn edited(data: &[u8], seed: u64, count: usize) -> Vec<u8> {
     out
 }
 
-/// Sums up `data` in 64 bits, to compare what arrived elsewhere with what was sent.
+/// Sums up `data` in 64 bits, for comparison between the ends.
 pub(crate) fn digest(data: &[u8]) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     hasher.write(data);
     hasher.finish()
 }
 
-/// Fails with the first place where two long byte strings differ, instead of printing them.
+/// Fails with the first difference of two long byte strings, instead of printing them.
 #[track_caller]
 pub(crate) fn assert_same(got: &[u8], expected: &[u8], what: &str) {
     if got != expected {

@@ -35,7 +35,7 @@ impl Gateway {
         let child = Command::new(&self.binary)
             .args(["--log-level", "info", "run", "-c"])
             .arg(&self.config)
-            // Tests that are not root's look into /proc.
+            // Tests of other users than root look into /proc.
             .envs((!geteuid().is_root()).then_some(("ONCEWIRE_DUMPABLE", "1")))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -107,14 +107,14 @@ impl Gateway {
         });
     }
 
-    /// Memory that it has in use, from /proc.
+    /// Its memory in use, from /proc.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    /// Files and sockets that it has open, from /proc.
+    /// Its open files and sockets, from /proc.
     pub(crate) fn open_files(&self) -> usize {
         self.files_by_kind().values().sum()
     }
@@ -133,7 +133,7 @@ impl Gateway {
         kinds
     }
 
-    /// Processor time that it has taken.
+    /// Its CPU time.
     pub(crate) fn cpu_time(&self) -> Duration {
         cpu_time(self.pid())
     }
@@ -143,7 +143,7 @@ impl Gateway {
         self.child.as_ref().expect("it runs").id()
     }
 
-    /// Where its admin interface listens.
+    /// Its admin interface's address.
     pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
     }
@@ -158,19 +158,19 @@ impl Gateway {
         std::fs::write(&self.config, config).unwrap();
     }
 
-    /// All that it has logged.
+    /// Its whole log.
     pub(crate) fn whole_log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// What it has logged, the end of it if that is long.
+    /// Its log, the end of it if it is long.
     pub(crate) fn log(&self) -> String {
         let log = self.whole_log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
-    /// Runs `oncewire cache clear --json` with its configuration; the error is what that says.
+    /// Runs `oncewire cache clear --json` with its configuration; the error is the command's output.
     pub(crate) fn clear_cache(&self, more: &[&str]) -> Result<serde_json::Value, String> {
         let config = self.config.to_str().unwrap();
         let output = self.run(&[&["cache", "clear", "--json", "-c", config][..], more].concat());
@@ -180,7 +180,7 @@ impl Gateway {
         }
     }
 
-    /// The same where nothing but time may be lacking: none if the disk is so busy that it is not waited for.
+    /// The same with nothing but time as a possible failure: none if the disk is too busy to be waited for.
     pub(crate) fn clear_cache_in_time(&self, more: &[&str]) -> Option<serde_json::Value> {
         const LATE: [&str; 3] =
             ["took longer than", "clearing may still go on", "too much waits for its disk"];
@@ -209,13 +209,13 @@ impl Drop for Gateway {
     }
 }
 
-/// Processor time that a process has taken, from /proc.
+/// A process's CPU time, from /proc.
 pub(crate) fn cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // Behind the program's name, which may contain anything; the twelfth and thirteenth are user's and system's.
+    // Behind the program's name, with any content; the twelfth and thirteenth are user's and system's.
     let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 1..].split_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-    // What /proc counts in is a hundredth of a second on every Linux.
+    // The unit of /proc is a hundredth of a second on every Linux.
     Duration::from_millis(ticks * 10)
 }
 

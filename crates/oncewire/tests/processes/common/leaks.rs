@@ -1,4 +1,4 @@
-//! What a gateway holds, to compare before and after.
+//! A gateway's resources, for comparison before and after.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use super::wait::pause;
 
 /// Descriptors of a gateway, by kind.
 ///
-/// Sockets are counted without those of lanes for flows, which come and go by themselves.
+/// Sockets are counted without those of lanes for flows; these come and go by themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Files(BTreeMap<String, usize>);
 
 impl Files {
-    /// Those that are open now, seen from the gateway's host.
+    /// The open ones at present, seen from the gateway's host.
     pub(crate) fn of(gateway: &Gateway) -> Self {
         let lanes = &gateway.peer()["lanes"];
         let lanes = ["busy", "spare"].iter().filter_map(|key| lanes[key].as_u64()).sum::<u64>();
@@ -24,7 +24,7 @@ impl Files {
         Self(kinds)
     }
 
-    /// Waits until no kind has more than it had; panics with both counts if that does not come.
+    /// Waits until no kind has more than before; panics with both counts otherwise.
     pub(crate) fn wait_for(&self, limit: Duration, now: impl Fn() -> Option<Self>) {
         let start = Instant::now();
         loop {
@@ -49,8 +49,8 @@ impl Files {
     }
 }
 
-/// Files of a chunk store that stay open.
+/// Open files of a chunk store.
 const SEGMENTS: usize = 64;
 
-/// Ends of pipes that a gateway keeps for the next direct connection.
+/// Ends of pipes kept by a gateway for the next direct connection.
 const POOLED: usize = 64;

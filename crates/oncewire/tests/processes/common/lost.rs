@@ -1,4 +1,4 @@
-//! A pair that loses what one of its gateways remembers, between two transfers of the same file.
+//! A pair with a loss of memory between two transfers of the same file.
 
 use std::fmt;
 use std::fs;
@@ -16,19 +16,19 @@ use super::network::{FORWARDED, PairInNetwork, Place, Setup};
 use super::origin::Origin;
 use super::wait::{LIMIT, eventually};
 
-/// What is lost while neither gateway runs. The file goes from the hub to the branch.
+/// The loss while neither gateway runs. The file goes from the hub to the branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     Nothing,
     /// The branch's store and logs, and with the store its id.
     Receivers,
-    /// What is in the branch's store, but not its id; and the logs.
+    /// The content of the branch's store, but not its id; and the logs.
     Emptied,
-    /// The file, in the branch's store: it is the copy that was made before the file came. And the logs.
+    /// The file, in the branch's store, by a copy from before the file. And the logs.
     OlderCopy,
-    /// What is in the branch's store; and bytes in all parts of the logs, which are there, are others.
+    /// The content of the branch's store, by damage; and bytes in all parts of the existing logs.
     Damaged,
-    /// What the hub knows of the branch's store, and its logs.
+    /// The hub's knowledge of the branch's store, and its logs.
     Senders,
 }
 
@@ -37,7 +37,7 @@ impl Loss {
         [Self::Nothing, Self::Receivers, Self::Emptied, Self::OlderCopy, Self::Damaged, Self::Senders];
 }
 
-/// Where it happens, and to what.
+/// The line, the settings and the file of a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     pub(crate) line: LinkParams,
@@ -48,14 +48,14 @@ pub(crate) struct Trial {
     pub(crate) file: Vec<u8>,
 }
 
-/// What fetching the file took.
+/// The cost of fetching the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     /// From the connection's beginning to the last byte.
     pub(crate) time: Duration,
     /// Bytes on the line, both ways, packets' headers included.
     pub(crate) wire: u64,
-    /// Chunks that the hub named and the branch did not have.
+    /// Chunks named by the hub and absent at the branch.
     pub(crate) absent: u64,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Transfer {
     }
 }
 
-/// A pair that does not run, and its state from when it had fetched the file once.
+/// A stopped pair, and its state after fetching the file once.
 pub(crate) struct Fetched {
     pair: PairInNetwork,
     file: Vec<u8>,
@@ -77,7 +77,7 @@ pub(crate) struct Fetched {
     pub(crate) cold: Transfer,
 }
 
-/// Fetches the file without gateways; `None`, with the reason printed, where no network can be had.
+/// Fetches the file without gateways; `None`, with the reason printed, without a network.
 pub(crate) fn without_gateways(binary: &Path, line: &LinkParams, file: &[u8]) -> Option<Transfer> {
     let setup = Setup { line: line.clone(), ..Setup::default() };
     let pair = PairInNetwork::configure(binary, &setup)?;
@@ -87,7 +87,7 @@ pub(crate) fn without_gateways(binary: &Path, line: &LinkParams, file: &[u8]) ->
 }
 
 impl Fetched {
-    /// Fetches the file through a pair, and stops that. `None`, with the reason printed, where no network can be had.
+    /// Fetches the file through a pair, and stops the pair. `None`, with the reason printed, without a network.
     /// Panics on a wrong byte.
     pub(crate) fn once(binary: &Path, trial: &Trial) -> Option<Self> {
         let Trial { line, codec, both, file } = trial;
@@ -112,8 +112,8 @@ impl Fetched {
         Some(Self { pair, file: file.clone(), _origin: origin, kept, cold })
     }
 
-    /// Fetches the file twice after a loss, always through gateways that were just started, in the state in which the
-    /// first transfer left them but for what is lost. Panics on a wrong byte.
+    /// Fetches the file twice after a loss, always through fresh gateways, with the state after the first transfer
+    /// except for the loss. Panics on a wrong byte.
     pub(crate) fn after(&mut self, loss: Loss) -> [Transfer; 2] {
         let Self { pair, file, kept, .. } = self;
         for place in Place::BOTH {
@@ -150,7 +150,7 @@ fn befall(pair: &PairInNetwork, loss: Loss, older: &Path) {
     }
 }
 
-/// Removes a gateway's logs and what is in its store, but not the store's id.
+/// Removes a gateway's logs and its store's content, but not the store's id.
 pub(crate) fn empty(state: &Path) {
     contents(state).iter().filter(|path| !path.ends_with(STORE)).for_each(|path| remove(path));
     empty_store(state);
@@ -158,7 +158,7 @@ pub(crate) fn empty(state: &Path) {
 
 fn empty_store(state: &Path) {
     let store = contents(&state.join(STORE)).into_iter();
-    // The file that has the name of the folder says which store it is.
+    // The file with the directory's name holds the store's identity.
     store.filter(|path| !path.ends_with(STORE)).for_each(|path| remove(&path));
 }
 
@@ -172,7 +172,7 @@ fn damage(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Serves `file` to whoever connects.
+/// Serves `file` to every client.
 fn serve(pair: &PairInNetwork, file: &[u8]) -> Origin {
     let file = file.to_vec();
     Origin::on(pair.listen(Family::V4), move |mut stream| {
@@ -223,7 +223,7 @@ pub(crate) fn forget_paths(network: &Network) {
     }
 }
 
-/// Bytes that the line has carried, both ways.
+/// Bytes on the line, both ways.
 fn wire(pair: &PairInNetwork) -> u64 {
     let wan = pair.network.wan();
     wan.up.counters().carried_bytes + wan.down.counters().carried_bytes
@@ -237,7 +237,7 @@ fn remove(path: &Path) {
     if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
 }
 
-/// Copies a folder to a name that is not there yet.
+/// Copies a directory to a new name.
 fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
     assert!(status.success(), "{} is not copied", from.display());
@@ -246,9 +246,9 @@ fn copy(from: &Path, to: &Path) {
 const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nhint_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n";
 /// The folder of the store in the state, and in it the file of its id.
 const STORE: &str = "store";
-/// The copy of the store from before the file came, and what is in it.
+/// The copy of the store from before the file, and its content.
 const OLDER: &str = "older";
-/// Behind what says whose a file is.
+/// Behind the marks of a file's owner.
 const DAMAGED_FROM: usize = 1000;
 const OTHER_SEED: u64 = 2;
 const OTHER_LEN: usize = 256 << 10;

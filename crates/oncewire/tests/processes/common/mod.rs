@@ -1,5 +1,4 @@
-//! The bench of these tests: a pair of gateways with a relay or an emulated network between them, origins, seeded
-//! data and waiting.
+//! The bench of these tests: gateways, relays, networks, origins, data and waiting.
 //!
 //! The example `pair` measures on the same bench.
 

@@ -15,9 +15,9 @@ use super::wait::{LIMIT, eventually};
 /// One of the two gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Where clients are.
+    /// The clients' side.
     Branch,
-    /// Where servers are.
+    /// The servers' side.
     Hub,
 }
 
@@ -34,14 +34,14 @@ impl Place {
     }
 }
 
-/// What a pair in a network is to look like.
+/// The setup of a pair in a network.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setup {
     /// The branch's line, with these settings each way.
     pub(crate) line: LinkParams,
     /// TOML at the end of both configurations.
     pub(crate) both: String,
-    /// Whether the branch takes in by every mode, and not by `forward` alone; that needs `nft`.
+    /// Whether the branch intercepts by every mode, and not by `forward` alone; this needs `nft`.
     pub(crate) every_mode: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Setup {
 pub(crate) struct PairInNetwork {
     branch: Gateway,
     hub: Gateway,
-    /// Behind the gateways, which end first.
+    /// Behind the gateways; they end first.
     pub(crate) network: Arc<Network>,
     configs: [String; 2],
     /// Keys, configurations, states and logs.
@@ -57,7 +57,7 @@ pub(crate) struct PairInNetwork {
 }
 
 impl PairInNetwork {
-    /// Starts both gateways and waits until they have met. `None` says that it was left out, and why.
+    /// Starts both gateways and waits until they have met. `None`, with the reason printed, if skipped.
     ///
     /// The tunnel crosses the line by IPv4; the client and the server have both.
     pub(crate) fn start(binary: &Path, setup: &Setup) -> Option<Self> {
@@ -101,14 +101,14 @@ impl PairInNetwork {
         Some(Self { branch, hub, network: Arc::new(network), configs, dir })
     }
 
-    /// Starts a gateway that does not run.
+    /// Starts a stopped gateway.
     pub(crate) fn launch(&mut self, place: Place) {
         let Self { branch, hub, network, .. } = self;
         let gateway = if place == Place::Branch { branch } else { hub };
         network.host(place.name()).launch(|| gateway.start());
     }
 
-    /// A gateway; what asks it something must do so where it is, by [`at`](Self::at).
+    /// A gateway; queries to it must come from its host, by [`at`](Self::at).
     pub(crate) fn gateway(&self, place: Place) -> &Gateway {
         match place {
             Place::Branch => &self.branch,
@@ -135,12 +135,12 @@ impl PairInNetwork {
         self.dir.path().join(format!("{}-state", place.name()))
     }
 
-    /// The configuration that a gateway started with.
+    /// The configuration of a gateway at its start.
     pub(crate) fn config(&self, place: Place) -> &str {
         &self.configs[place as usize]
     }
 
-    /// Whether both ends say that the link is up.
+    /// Whether both ends report the link as up.
     pub(crate) fn is_up(&self) -> bool {
         Place::BOTH.into_iter().all(|place| {
             let status = self.at(place, |gateway| gateway.ask("status"));
@@ -148,7 +148,7 @@ impl PairInNetwork {
         })
     }
 
-    /// Waits until each end says that the link is not up.
+    /// Waits until each end reports the link as down.
     pub(crate) fn wait_until_down(&self) {
         for place in Place::BOTH {
             eventually(&format!("the {} has noticed", place.name()), LIMIT, || {
@@ -158,7 +158,7 @@ impl PairInNetwork {
         }
     }
 
-    /// The sum of what both gateways count about the other.
+    /// The sum of both gateways' counts about the other.
     pub(crate) fn count(&self, key: &str) -> u64 {
         Place::BOTH.map(|place| self.at(place, |gateway| gateway.counter(key))).iter().sum()
     }
@@ -179,7 +179,7 @@ impl PairInNetwork {
         self.network.host("core").sh(&line);
     }
 
-    /// Where the server's `port` is.
+    /// The server's address with `port`.
     pub(crate) fn server(&self, family: Family, port: u16) -> SocketAddr {
         SocketAddr::new(self.network.host("server").ip(family), port)
     }
@@ -190,7 +190,7 @@ impl PairInNetwork {
         self.network.host("server").enter(|| TcpListener::bind(address).unwrap())
     }
 
-    /// Listens where the branch's `forward` leads.
+    /// Listens at the target of the branch's `forward`.
     pub(crate) fn listen(&self, family: Family) -> TcpListener {
         self.listen_on(family, FORWARDED)
     }
@@ -212,7 +212,7 @@ fn gateway_table(name: &str, keys: &str) -> String {
     )
 }
 
-/// Where the branch takes connections in.
+/// The branch's interceptions.
 fn intercepts(network: &Network, every_mode: bool) -> String {
     let mut toml = String::new();
     let mut add = |mode: &str, listen: String, keys: &str| {
@@ -242,15 +242,15 @@ fn intercepts(network: &Network, every_mode: bool) -> String {
 
 /// Each gateway has a loopback interface of its own.
 const ADMIN: &str = "127.0.0.1:7411";
-/// Where the hub takes lanes.
+/// The hub's port for lanes.
 pub(crate) const TUNNEL: u16 = 7400;
-/// The server's port behind `forward`, and that of `forward`.
+/// The server's port behind `forward`, and the port of `forward`.
 pub(crate) const FORWARDED: u16 = 8080;
-/// The server's ports to which connections are taken in by `tproxy`.
+/// The server's ports intercepted by `tproxy`.
 pub(crate) const TPROXY: [u16; 3] = [8081, 8091, 8092];
-/// The server's port to which connections that pass the branch are redirected.
+/// The server's port for redirected connections through the branch.
 pub(crate) const REDIRECT: u16 = 8082;
-/// The server's port to which connections that the branch's own programs make are redirected.
+/// The server's port for redirected connections of the branch's own programs.
 pub(crate) const OWN: u16 = 8083;
 /// The branch's SOCKS5 proxy.
 pub(crate) const SOCKS: u16 = 1080;

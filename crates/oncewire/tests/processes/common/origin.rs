@@ -20,7 +20,7 @@ impl Origin {
         Self::on(listen(), handler)
     }
 
-    /// The same with the connections that `listener` gets.
+    /// The same with the connections of `listener`.
     pub(crate) fn on(listener: TcpListener, handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let address = listener.local_addr().unwrap();
         let handler = Arc::new(handler);
@@ -42,7 +42,7 @@ impl Origin {
         Self { address, listener }
     }
 
-    /// Sends back what comes, and the end of the stream too.
+    /// Echoes bytes, and the end of the stream, too.
     pub(crate) fn echo() -> Self {
         Self::start(|mut stream| {
             let mut buffer = vec![0; 64 * 1024];
@@ -59,25 +59,25 @@ impl Origin {
         Self::start(answer)
     }
 
-    /// Reads to the end of the stream, then answers with length and digest of what came.
+    /// Reads to the end of the stream, then answers with length and digest of the bytes.
     pub(crate) fn sink() -> Self {
         Self::start(take)
     }
 
-    /// Where it listens.
+    /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// What [`Origin::server`] does with a connection.
+/// [`Origin::server`]'s treatment of a connection.
 pub(crate) fn answer(mut stream: TcpStream) {
     if let Some(request) = Request::read(&mut stream) {
         let _ = stream.write_all(&request.answer());
     }
 }
 
-/// What [`Origin::sink`] does with a connection.
+/// [`Origin::sink`]'s treatment of a connection.
 pub(crate) fn take(mut stream: TcpStream) {
     let mut got = Vec::new();
     if stream.read_to_end(&mut got).is_ok() {
@@ -99,7 +99,7 @@ impl Drop for Origin {
     }
 }
 
-/// What [`Origin::server`] is asked for.
+/// A request to [`Origin::server`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// Seed of the answer.
@@ -116,7 +116,7 @@ impl Request {
         stream.write_all(&request)
     }
 
-    /// The bytes that are the right answer.
+    /// The right answer.
     pub(crate) fn answer(self) -> Vec<u8> {
         data::random(self.seed, self.len)
     }
@@ -131,7 +131,7 @@ impl Request {
         Ok(got)
     }
 
-    /// Reads what a client asks for.
+    /// Reads a client's request.
     pub(crate) fn read(stream: &mut TcpStream) -> Option<Self> {
         let (mut seed, mut len) = ([0; 8], [0; 8]);
         stream.read_exact(&mut seed).ok()?;
@@ -140,7 +140,7 @@ impl Request {
     }
 }
 
-/// What [`Origin::sink`] answers to `data`.
+/// [`Origin::sink`]'s answer to `data`.
 pub(crate) fn receipt(data: &[u8]) -> Vec<u8> {
     let mut answer = (data.len() as u64).to_be_bytes().to_vec();
     answer.extend_from_slice(&data::digest(data).to_be_bytes());

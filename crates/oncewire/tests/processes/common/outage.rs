@@ -1,5 +1,4 @@
-//! A path that is gone for a while under a download, an upload and an idle ssh session that a pair in their path
-//! carries.
+//! An outage under a download, an upload and an idle ssh session, all through a pair in their path.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read, Write};
@@ -19,7 +18,7 @@ use super::origin::{self, Origin, Request, halves, receipt};
 use super::sshd::Sshd;
 use super::wait::{LIMIT, eventually, pause};
 
-/// What becomes of the path.
+/// The state of the path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outage {
     /// Lanes are reset, new ones refused.
@@ -30,10 +29,10 @@ pub(crate) enum Outage {
     Flapping,
 }
 
-/// How long an outage is, and what it falls into.
+/// The length of an outage, and its circumstances.
 #[derive(Clone, Debug)]
 pub(crate) struct Ordeal {
-    /// What becomes of the path.
+    /// The state of the path.
     pub(crate) outage: Outage,
     /// How long.
     pub(crate) away: Duration,
@@ -43,11 +42,11 @@ pub(crate) struct Ordeal {
     pub(crate) both: String,
 }
 
-/// What was seen.
+/// The measurements.
 pub(crate) struct Survived {
-    /// From when the path is back to the last byte of the download, that of the upload, and the session's answer.
+    /// From the path's return to the last byte of the download, that of the upload, and the session's answer.
     pub(crate) after: [Duration; 3],
-    /// Lines that branch and hub logged, from before the outage to the end.
+    /// Log lines of branch and hub, from before the outage to the end.
     pub(crate) log_lines: [usize; 2],
 }
 
@@ -59,8 +58,8 @@ impl fmt::Display for Survived {
     }
 }
 
-/// Runs the three over one outage; `None`, with the reason printed, where that cannot be. Panics on a wrong byte, and
-/// on a connection that ends too early.
+/// Runs the three over one outage; `None`, with the reason printed, if impossible. Panics on a wrong byte, and on a
+/// connection that ends too early.
 pub(crate) fn survive(binary: &Path, ordeal: &Ordeal) -> Option<Survived> {
     let line =
         LinkParams { rate_bits_per_s: Some(RATE), delay: Duration::from_millis(20), ..LinkParams::default() };
@@ -126,8 +125,8 @@ pub(crate) fn survive(binary: &Path, ordeal: &Ordeal) -> Option<Survived> {
 }
 
 impl PairInNetwork {
-    /// Opens something until the branch takes it in: on a busy machine some pass it. What is opened has had an answer
-    /// from its server, so that its flow is there if it has one.
+    /// Opens a connection until the branch intercepts it: on a busy machine some pass. Each had an answer from its
+    /// server, so its flow is there if it has one.
     fn taken_in<T>(&self, open: impl Fn() -> T) -> T {
         eventually("a connection is taken in", PATIENCE, || {
             let before = self.flows_open();
@@ -174,7 +173,7 @@ impl PairInNetwork {
     }
 }
 
-/// A shell session that repeats what it is told.
+/// A shell session with an echo.
 struct Session {
     _ssh: Process,
     input: ChildStdin,
@@ -199,7 +198,7 @@ impl Session {
     }
 }
 
-/// Says the first word to a client; false if that has gone.
+/// Says the first word to a client; false if the client has gone.
 fn greet(stream: &mut TcpStream) -> bool {
     stream.write_all(GREETING).is_ok()
 }
@@ -229,10 +228,10 @@ fn pass(time: Duration) {
     }
 }
 
-/// Comes first at either end of a transfer: what passes the branch is found out before anything more crosses.
+/// Comes first at either end of a transfer: a connection past the branch is noticed before anything more crosses.
 const GREETING: &[u8; 1] = b"!";
-/// A transfer takes some seconds, so that the outage falls into its middle.
+/// A transfer takes some seconds, so the outage falls into its middle.
 const RATE: u64 = 32_000_000;
 const SECOND: Duration = Duration::from_secs(1);
-/// What the rest may take on top of the outage.
+/// The rest's time on top of the outage.
 const PATIENCE: Duration = LIMIT.saturating_mul(2);

@@ -10,32 +10,32 @@ use super::gateway::{Gateway, keygen};
 use super::relay::CuttingRelay;
 use super::wait::{LIMIT, free_address};
 
-/// What a pair is to look like; the default intercepts by socks5 and http only.
+/// The setup of a pair; the default intercepts by socks5 and http only.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// One `forward` for each.
     pub(crate) targets: Vec<SocketAddr>,
-    /// TOML that goes into each `forward`.
+    /// TOML for each `forward`.
     pub(crate) forward_keys: String,
-    /// TOML that goes to the end of both configurations, such as a `[link]` table.
+    /// TOML for the end of both configurations, such as a `[link]` table.
     pub(crate) both: String,
-    /// TOML that goes to the end of the branch's configuration.
+    /// TOML for the end of the branch's configuration.
     pub(crate) branch: String,
     /// Users of the socks5 and http proxies, as `name:password`.
     pub(crate) users: Vec<String>,
     /// Whether lanes go straight to the hub, without the relay.
     pub(crate) straight: bool,
-    /// What the relay lets pass each way, all lanes together; otherwise as much as comes.
+    /// The relay's limit each way, all lanes together; none by default.
     pub(crate) rate_bytes_per_s: Option<u64>,
 }
 
 impl Options {
-    /// A pair that forwards to `target`.
+    /// A pair with `target` behind its `forward`.
     pub(crate) fn to(target: SocketAddr) -> Self {
         Self { targets: vec![target], ..Self::default() }
     }
 
-    /// The same where blocks are coded as configured, however busy the machine is: for tests that count bytes.
+    /// The same with blocks coded as configured under any load: for tests with byte counts.
     pub(crate) fn without_adapting(self) -> Self {
         self.with("[codec]\nadapt = false\n")
     }
@@ -49,11 +49,11 @@ impl Options {
 
 /// A running pair: clients use the branch, servers stand behind the hub, and the branch dials.
 pub(crate) struct Pair {
-    /// The gateway that intercepts.
+    /// The intercepting gateway.
     pub(crate) branch: Gateway,
-    /// The gateway that connects to servers.
+    /// The gateway in front of the servers.
     pub(crate) hub: Gateway,
-    /// What lies between them.
+    /// The relay between them.
     pub(crate) relay: CuttingRelay,
     /// Listening addresses of the `forward` intercepts, in the order of the targets.
     pub(crate) forwards: Vec<SocketAddr>,
@@ -61,7 +61,7 @@ pub(crate) struct Pair {
     pub(crate) socks: SocketAddr,
     /// The branch's HTTP proxy.
     pub(crate) http: SocketAddr,
-    /// Where the hub takes lanes.
+    /// The hub's address for lanes.
     pub(crate) tunnel: SocketAddr,
     /// Keys, configurations, states and logs.
     pub(crate) dir: TempDir,
@@ -81,12 +81,12 @@ impl Pair {
         panic!("no free ports after {PORT_TRIES} tries");
     }
 
-    /// Where the first `forward` listens.
+    /// The first `forward`'s address.
     pub(crate) fn forward(&self) -> SocketAddr {
         self.forwards[0]
     }
 
-    /// Waits until both ends say that the link is up.
+    /// Waits until both ends report the link as up.
     pub(crate) fn wait_until_up(&self) {
         self.branch.wait_until_up(LIMIT);
         self.hub.wait_until_up(LIMIT);
@@ -164,6 +164,6 @@ fn gateway_table(name: &str, admin: SocketAddr) -> String {
     )
 }
 
-/// Small enough for many pairs on one machine, large enough that nothing here is forgotten.
+/// Small enough for many pairs on one machine, large enough to forget nothing here.
 const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\n";
 const PORT_TRIES: usize = 5;

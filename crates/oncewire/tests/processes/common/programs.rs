@@ -1,4 +1,4 @@
-//! Programs that people use, found, run and ended.
+//! Real programs: found, run and ended.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::wait::{LIMIT, eventually, pause};
 
-/// Says which of `names` this machine lacks, and whether the test is to be left out for it.
+/// Prints those of `names` missing on this machine, and returns whether the test is to be skipped.
 pub(crate) fn missing(names: &[&str]) -> bool {
     let lacking: Vec<_> = names.iter().filter(|name| find(name).is_none()).collect();
     if lacking.is_empty() {
@@ -19,14 +19,14 @@ pub(crate) fn missing(names: &[&str]) -> bool {
     true
 }
 
-/// Says why a test is left out; with `CI=true` that is a failure.
+/// Prints the reason for skipping a test; with `CI=true` this is a failure.
 pub(crate) fn leave_out(reason: &str) {
     let ci = std::env::var_os("CI").is_some_and(|value| value == "true");
     assert!(!ci, "{reason}");
     println!("skipped: {reason}");
 }
 
-/// Finds a program in PATH, and where Debian puts servers.
+/// Finds a program in PATH, and in Debian's directories of servers.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -37,7 +37,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     dirs.into_iter().map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// Begins a command line of a program that [`missing`] has found.
+/// Begins a command line of a program found by [`missing`].
 pub(crate) fn command(name: &str) -> Command {
     let mut command = Command::new(find(name).unwrap());
     // Neither the user's settings nor a proxy of this machine may lead a test elsewhere.
@@ -57,7 +57,7 @@ pub(crate) fn command(name: &str) -> Command {
     command
 }
 
-/// Runs a command to its end and returns what it printed; panics unless it succeeds.
+/// Runs a command to its end and returns its output; panics unless it succeeds.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> String {
     let start = Instant::now();
@@ -67,7 +67,7 @@ pub(crate) fn run(command: &mut Command) -> String {
     stdout.into_owned()
 }
 
-/// A server program that ends with the test.
+/// A server program for the life of the test.
 pub(crate) struct Service {
     child: Child,
     ending: Signal,

@@ -1,4 +1,4 @@
-//! A TCP relay between the gateways that can cut every connection and counts what it carries by itself.
+//! A TCP relay between the gateways, with cuts and a byte count of its own.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -23,13 +23,13 @@ struct Shared {
     from_target: Way,
 }
 
-/// One direction: what it carried, and how fast it may.
+/// One direction: its bytes, and its rate.
 struct Way {
     carried: AtomicU64,
-    /// Whether what it is given gets nowhere for now.
+    /// Whether its bytes get nowhere for now.
     silent: AtomicBool,
     bytes_per_s: Option<u64>,
-    /// When the link has sent what it was given.
+    /// The time at which the link has sent all its bytes.
     free_at: Mutex<Instant>,
 }
 
@@ -68,11 +68,11 @@ impl Way {
     }
 }
 
-/// A thread that slept too long may make up for this much: other programs must not slow the link down.
+/// The lateness a thread may make up for: other programs must not slow the link down.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 impl CuttingRelay {
-    /// Relays what connects to a port of its own to `target`, at most so many bytes a second each way.
+    /// Relays connections from a port of its own to `target`, at most so many bytes a second each way.
     pub(crate) fn start(target: SocketAddr, rate_bytes_per_s: Option<u64>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -99,7 +99,7 @@ impl CuttingRelay {
         Self { address, shared }
     }
 
-    /// Where to connect.
+    /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -120,7 +120,7 @@ impl CuttingRelay {
         }
     }
 
-    /// Takes the link away (`true`: what is there is cut and what comes is refused) or brings it back.
+    /// Takes the link away (`true`: connections are cut, and new ones refused) or brings it back.
     pub(crate) fn set_down(&self, down: bool) {
         self.shared.down.store(down, Ordering::SeqCst);
         if down {
@@ -128,8 +128,8 @@ impl CuttingRelay {
         }
     }
 
-    /// Stops, or lets go again, what goes towards the target and what comes from it, without a word: a path that loses
-    /// everything, after which TCP sends it again.
+    /// Stops, or lets go again, the bytes towards the target and from it, without a word: a path with total loss,
+    /// with retransmissions by TCP afterwards.
     pub(crate) fn set_silent(&self, [towards, from]: [bool; 2]) {
         self.shared.towards_target.silent.store(towards, Ordering::Relaxed);
         self.shared.from_target.silent.store(from, Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl CuttingRelay {
         self.shared.pairs.lock().unwrap().len()
     }
 
-    /// TCP payload that it has read so far, both ways together.
+    /// TCP payload read so far, both ways together.
     pub(crate) fn carried(&self) -> u64 {
         let Shared { towards_target, from_target, .. } = &*self.shared;
         [towards_target, from_target].iter().map(|way| way.carried.load(Ordering::Relaxed)).sum()
@@ -151,7 +151,7 @@ impl Drop for CuttingRelay {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
         self.cut_all();
-        let _ = TcpStream::connect(self.address); // wakes the acceptor, which then ends
+        let _ = TcpStream::connect(self.address); // Wakes the acceptor for its end.
     }
 }
 
@@ -182,13 +182,13 @@ impl Shared {
 
 fn cut(ends: &[TcpStream; 2]) {
     for end in ends {
-        // A link that goes away says nothing in order: both ends see a reset.
+        // A vanishing link ends nothing in order: both ends see a reset.
         let _ = socket2::SockRef::from(end).set_linger(Some(std::time::Duration::ZERO));
         let _ = end.shutdown(Shutdown::Both);
     }
 }
 
-/// Copies until the end of the stream, which it passes on; an error ends both directions.
+/// Copies up to and including the end of the stream; an error ends both directions.
 fn copy(mut from: TcpStream, mut to: TcpStream, way: &Way) {
     let mut buffer = vec![0; 128 * 1024];
     loop {

@@ -1,4 +1,4 @@
-//! Gateways of one site and one trust group in a network of namespaces, behind an emulated line, and their hubs.
+//! Gateways of one site and trust group, behind an emulated line, and their hubs.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use super::gateway::{Gateway, keygen};
 use super::network::TUNNEL;
 use super::wait::{LIMIT, eventually};
 
-/// What a site is to look like.
+/// The setup of a site.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// The site's line, with these settings each way.
@@ -41,14 +41,14 @@ pub(crate) struct Site {
     members: Vec<Gateway>,
     hubs: Vec<Gateway>,
     grouped: bool,
-    /// Behind the gateways, which end first.
+    /// Behind the gateways; they end first.
     pub(crate) network: Network,
     /// Keys, configurations, states and logs.
     dir: TempDir,
 }
 
 impl Site {
-    /// Starts all gateways and waits until they have met. `None` says that it was left out, and why.
+    /// Starts all gateways and waits until they have met. `None`, with the reason printed, if skipped.
     pub(crate) fn start(binary: &Path, plan: &Plan) -> Option<Self> {
         Self::start_with(binary, plan, false)
     }
@@ -85,7 +85,7 @@ impl Site {
         (0..self.hubs.len()).map(Seat::Hub).chain(members).collect()
     }
 
-    /// A gateway; what asks it something must do so where it is, by [`status`](Self::status).
+    /// A gateway; queries to it must come from its host, by [`status`](Self::status).
     pub(crate) fn gateway(&self, seat: Seat) -> &Gateway {
         match seat {
             Seat::Member(at) => &self.members[at],
@@ -101,7 +101,7 @@ impl Site {
         }
     }
 
-    /// What a gateway says of itself.
+    /// A gateway's status.
     pub(crate) fn status(&self, seat: Seat) -> Option<Value> {
         self.network.host(&seat.host()).launch(|| self.gateway(seat).ask("status"))
     }
@@ -132,13 +132,13 @@ impl Site {
         stream
     }
 
-    /// The bytes that the line has carried, packets' headers included: from the site, and to it.
+    /// The bytes on the line, packets' headers included: from the site, and to it.
     pub(crate) fn crossed(&self) -> [u64; 2] {
         let wan = self.network.wan();
         [&wan.up, &wan.down].map(|way| way.counters().carried_bytes)
     }
 
-    /// Waits until all others have heard of all that a gateway of the site has stored since it started.
+    /// Waits until all others have heard of all content stored by a gateway of the site since its start.
     pub(crate) fn wait_told(&self, member: usize) {
         let from = Seat::Member(member);
         eventually("all is told", LIMIT, || {
@@ -152,13 +152,13 @@ impl Site {
         });
     }
 
-    /// Chunks that a gateway of the site has given to the only other one, and those that it took.
+    /// Chunks given by a gateway of the site to the only other one, and those it took.
     pub(crate) fn given(&self, member: usize) -> [u64; 2] {
         let [own, other] = [member, 1 - member].map(Seat::Member);
         [self.group(own, "given"), self.group(other, "taken")].map(Option::unwrap_or_default)
     }
 
-    /// Waits until what a gateway gave since `before` is stored at the other.
+    /// Waits until the content given by a gateway since `before` is stored at the other.
     pub(crate) fn wait_given(&self, member: usize, before: [u64; 2]) {
         let other = Seat::Member(1 - member);
         eventually("all is given", LIMIT, || {
@@ -168,12 +168,12 @@ impl Site {
         });
     }
 
-    /// The folder of what a gateway keeps.
+    /// A gateway's state directory.
     pub(crate) fn state(&self, seat: Seat) -> PathBuf {
         self.dir.path().join(format!("{}-state", seat.name()))
     }
 
-    /// Chunks that the hubs named and the site did not have.
+    /// Chunks named by the hubs and absent at the site.
     pub(crate) fn absent(&self) -> u64 {
         let hubs = (0..self.hubs.len()).map(|at| self.status(Seat::Hub(at)).unwrap());
         hubs.flat_map(|status| status["peers"].as_array().unwrap().clone())
@@ -181,7 +181,7 @@ impl Site {
             .sum()
     }
 
-    /// Starts a gateway that does not run.
+    /// Starts a stopped gateway.
     pub(crate) fn launch(&mut self, seat: Seat) {
         let Self { members, hubs, network, .. } = self;
         let gateway = match seat {
@@ -219,7 +219,7 @@ impl Seat {
         }
     }
 
-    /// Where it runs.
+    /// Its host.
     fn host(self) -> String {
         match self {
             Self::Member(0) => "branch".into(),
@@ -295,22 +295,22 @@ fn config(network: &Network, keys: &Keys, plan: &Plan, (own, finding): (Seat, bo
     text
 }
 
-/// Where a gateway of the site takes its neighbours' lanes.
+/// A site gateway's address for its neighbours' lanes.
 fn lan(network: &Network, member: usize) -> SocketAddr {
     SocketAddr::new(network.host(&Seat::Member(member).host()).lan_ip(Family::V4), TUNNEL)
 }
 
-/// Where a hub takes lanes.
+/// A hub's address for lanes.
 fn hub(network: &Network, at: usize) -> SocketAddr {
     SocketAddr::new(network.host(&Seat::Hub(at).host()).ip(Family::V4), TUNNEL)
 }
 
-/// Where the server behind a hub listens.
+/// The address of the server behind a hub.
 fn server(network: &Network, hub: usize) -> SocketAddr {
     SocketAddr::new(network.host(&numbered("server", hub)).ip(Family::V4), port(hub))
 }
 
-/// The port at which each gateway of the site leads to the server behind a hub, and that server's.
+/// The port of each gateway of the site for the server behind a hub, and of this server.
 fn port(hub: usize) -> u16 {
     8080 + u16::try_from(hub).unwrap()
 }

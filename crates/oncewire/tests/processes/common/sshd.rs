@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::programs::{Service, command, find, leave_out, missing, run};
 
-/// An OpenSSH server for the user who runs the test.
+/// An OpenSSH server for the test's own user.
 pub(crate) struct Sshd {
     pub(crate) address: SocketAddr,
     /// Keys, and room for files.
@@ -20,7 +20,7 @@ pub(crate) struct Sshd {
 }
 
 impl Sshd {
-    /// Starts one; `None`, with the reason printed, where there is no OpenSSH.
+    /// Starts one; `None`, with the reason printed, without OpenSSH.
     pub(crate) fn start(address: SocketAddr) -> Option<Self> {
         if missing(&["sshd", "ssh", "sftp", "ssh-keygen"]) {
             return None;
@@ -38,7 +38,7 @@ impl Sshd {
         );
         std::fs::write(at("sshd_config"), config).unwrap();
         if rustix::process::geteuid().is_root() {
-            // Where the server locks itself in before a login; its package makes it when the service starts.
+            // The server's cell before a login; its package makes it when the service starts.
             let cell = Path::new("/run/sshd");
             let _ = std::fs::create_dir_all(cell);
             let _ = std::fs::set_permissions(cell, std::fs::Permissions::from_mode(0o755));
@@ -54,12 +54,12 @@ impl Sshd {
         Some(Self { address, dir, user, _sshd: service })
     }
 
-    /// Who logs in, and where.
+    /// The login's user and place.
     pub(crate) fn login(&self) -> String {
         format!("{}@{}", self.user, self.address.ip())
     }
 
-    /// A client that knows the key and asks nothing.
+    /// A client with the key and without questions.
     pub(crate) fn client(&self, program: &str) -> Command {
         let mut client = command(program);
         client.args(["-F", "/dev/null", "-i"]).arg(self.dir.path().join("user"));

@@ -1,10 +1,10 @@
-//! The one place that waits for something to become true, and the choice of ports.
+//! The one place for waiting, and the choice of ports.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// More than any step takes, also on a machine that is busy with other things: what hangs fails with it.
+/// More than any step takes, also on a busy machine: a hanging step fails with it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Asks `probe` until it has an answer, and panics with `what` after `limit`.
@@ -25,10 +25,10 @@ pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(10));
 }
 
-/// Finds a port of the loopback address that nobody listens on now.
+/// Finds a port of the loopback address without a listener.
 ///
-/// It lies below the range from which the kernel takes ports for outgoing connections, so that only another
-/// test can snatch it before it is used; [`super::pair::Pair::start`] then tries again with other ports.
+/// It lies below the kernel's range for outgoing connections, so only another test can snatch it before its use;
+/// [`super::pair::Pair::start`] then tries again with other ports.
 pub(crate) fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let base = std::process::id().wrapping_mul(131);

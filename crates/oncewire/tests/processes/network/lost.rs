@@ -1,4 +1,4 @@
-//! A store that was there when the gateways last met, and is not.
+//! A store lost after the gateways' last meeting.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::wait::eventually;
 /// Gateways start and stop twice in each try.
 const TRIES_LIMIT: Duration = Duration::from_secs(300);
 
-/// Whatever is lost, the next transfer costs what the first did, and the one after it next to nothing.
+/// After any loss, the next transfer costs as much as the first, and the one after it next to nothing.
 fn endure(codec: &'static str) {
     let line = LinkParams {
         rate_bits_per_s: Some(20_000_000),
@@ -25,7 +25,8 @@ fn endure(codec: &'static str) {
     println!("seed {SEED}, {codec}, without gateways: {without}");
     assert!(cold < without.wire + without.wire / 8, "seed {SEED}, {codec}: cold {cold}, else {without}");
     for loss in Loss::ALL {
-        // What a busy machine finds too late in stores crosses again, and rightly so; then from the state as it was.
+        // Content found too late in stores on a busy machine crosses again, and rightly so; then from the earlier
+        // state.
         eventually(
             &format!("seed {SEED}, {codec}, {loss:?}: what is known crosses no more"),
             TRIES_LIMIT,
@@ -33,7 +34,7 @@ fn endure(codec: &'static str) {
                 let [next, again] = pair.after(loss);
                 println!("seed {SEED}, {codec}, cold {cold}, {loss:?}: {next}, then {again}");
                 assert!(next.wire < cold + cold / 4, "seed {SEED}, {codec}, {loss:?}: {next}, cold {cold}");
-                // What is lost was found out when they met, or the store says that it is empty.
+                // The loss was noticed at their meeting, or the store reports itself as empty.
                 assert_eq!(next.absent, 0, "seed {SEED}, {codec}, {loss:?}: {next}");
                 let is_known = |transfer: Transfer| transfer.wire < cold / 2;
                 (is_known(again) && (loss != Loss::Nothing || is_known(next))).then_some(())
@@ -43,12 +44,12 @@ fn endure(codec: &'static str) {
 }
 
 #[test]
-fn a_store_without_what_its_peer_believes_in_it_costs_no_more_than_a_cold_one() {
+fn store_emptied_unknown_to_its_peer_costs_as_cold() {
     isolated(|| endure("wanax"));
 }
 
 #[test]
-fn a_store_and_a_log_that_are_lost_cost_no_more_than_cold_ones() {
+fn lost_store_and_log_cost_no_more_than_cold_ones() {
     isolated(|| endure("auto"));
 }
 

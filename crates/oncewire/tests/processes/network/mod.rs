@@ -36,7 +36,7 @@ fn line(loss: f64) -> LinkParams {
     }
 }
 
-/// Serves `data` to whoever connects.
+/// Serves `data` to every client.
 fn serve(listener: TcpListener, data: Vec<u8>) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -49,7 +49,7 @@ fn serve(listener: TcpListener, data: Vec<u8>) {
 }
 
 #[test]
-fn downloads_cross_a_lossy_line_whole_and_the_second_time_as_references() {
+fn downloads_cross_a_lossy_line_whole_then_as_references() {
     isolated(|| {
         let Some(pair) = start(line(0.01), "[codec]\nadapt = false\n") else { return };
         let data = text(1, 2_000_000);
@@ -69,7 +69,7 @@ fn downloads_cross_a_lossy_line_whole_and_the_second_time_as_references() {
 }
 
 #[test]
-fn a_download_survives_a_line_that_is_cut_until_the_gateways_notice() {
+fn download_survives_a_cut_noticed_by_the_gateways() {
     isolated(|| {
         let link = "[link]\ndead_after = \"2 s\"\n";
         let Some(pair) = start(line(0.0), link) else { return };
@@ -94,7 +94,7 @@ fn a_download_survives_a_line_that_is_cut_until_the_gateways_notice() {
 }
 
 #[test]
-fn an_upload_survives_a_line_on_which_one_direction_is_lost_for_a_while() {
+fn upload_survives_the_loss_of_one_direction() {
     isolated(|| {
         let Some(pair) = start(line(0.0), "") else { return };
         let wan = pair.network.wan();

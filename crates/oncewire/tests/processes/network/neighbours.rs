@@ -1,4 +1,4 @@
-//! A site with two gateways, whose line to the hub is slow.
+//! A site with two gateways and a slow line to the hub.
 
 use std::io::{Read as _, Write as _};
 
@@ -22,7 +22,7 @@ fn plan(members: usize, hubs: usize) -> Plan {
     Plan { line: line(0.0), members, hubs, grouped: true, all: all.into() }
 }
 
-/// Has the server behind a hub give the file of the number that a client sends.
+/// Has the server behind a hub give the file of a client's number.
 fn serve(site: &Site, hub: usize) -> Origin {
     Origin::on(site.listen(hub), |mut stream| {
         let mut number = [0; 8];
@@ -33,7 +33,7 @@ fn serve(site: &Site, hub: usize) -> Origin {
     })
 }
 
-/// Fetches a file from the first hub by way of a gateway, and returns also what came down the line meanwhile.
+/// Fetches a file from the first hub through a gateway, and returns also the bytes down the line meanwhile.
 fn fetch(site: &Site, member: usize, number: u64) -> (Vec<u8>, u64) {
     fetch_from(site, 0, member, number)
 }
@@ -53,7 +53,7 @@ fn file(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn what_one_gateway_of_a_site_fetched_crosses_the_line_once_and_its_loss_stalls_nobody() {
+fn site_fetches_once_and_a_gateways_loss_stalls_nobody() {
     isolated(|| {
         let Some(mut site) = Site::start(binary(), &plan(2, 1)) else { return };
         let _origin = serve(&site, 0);
@@ -65,7 +65,7 @@ fn what_one_gateway_of_a_site_fetched_crosses_the_line_once_and_its_loss_stalls_
             site.wait_told(0);
             (number, crossed)
         };
-        // What a busy machine finds too late in stores is asked for over the line, and rightly so.
+        // Content found too late in stores on a busy machine is requested over the line, and rightly so.
         eventually("a file crosses once", LIMIT, || {
             let (number, at_first) = fetch_at_first(&site);
             let (got, at_second) = fetch(&site, 1, number);
@@ -86,12 +86,12 @@ fn what_one_gateway_of_a_site_fetched_crosses_the_line_once_and_its_loss_stalls_
 }
 
 #[test]
-fn what_two_gateways_had_between_them_the_survivor_has() {
+fn survivor_has_the_content_of_both_gateways() {
     isolated(|| {
         let Some(mut site) = Site::start(binary(), &plan(2, 1)) else { return };
         let _origin = serve(&site, 0);
         let mut numbers = 0..;
-        // What a busy machine offers or finds too late crosses, and rightly so.
+        // Content offered or found too late on a busy machine crosses, and rightly so.
         eventually("at most a twentieth crosses again", LIMIT * 2, || {
             let of: Vec<(usize, u64)> =
                 [0, 1, 0, 1].into_iter().map(|member| (member, numbers.next().unwrap())).collect();
@@ -119,7 +119,7 @@ fn what_two_gateways_had_between_them_the_survivor_has() {
 }
 
 #[test]
-fn what_one_hub_sent_to_a_gateway_of_a_site_another_hub_names_to_its_neighbour() {
+fn content_from_one_hub_is_named_by_another_to_neighbours() {
     isolated(|| {
         let Some(site) = Site::start(binary(), &plan(2, 2)) else { return };
         let _origins = [0, 1].map(|hub| serve(&site, hub));
@@ -163,7 +163,7 @@ fn gateways_on_one_lan_find_each_other_and_fetch_once() {
         let found =
             |site: &Site, seat| site.status(seat).and_then(|status| status["discovery"]["found"].as_u64());
         assert_eq!(found(&site, FIRST), Some(2));
-        // Another process of the same gateway is found again, and the link of one that is gone is not waited for.
+        // Another process of the same gateway is found again, without a wait for a vanished one's link.
         site.gateway_mut(SECOND).kill();
         let (got, _) = fetch(&site, 2, 0);
         assert_same(&got, &file(0), "beside one that was killed");
@@ -172,9 +172,9 @@ fn gateways_on_one_lan_find_each_other_and_fetch_once() {
     });
 }
 
-/// The hub asks what a site has lost, and the gateway that it asks knows what its neighbour has.
+/// The hub asks for a site's losses, and the asked gateway knows its neighbour's content.
 #[test]
-fn nothing_is_named_in_vain_to_a_site_that_lost_all_and_all_else_to_one_with_a_neighbour() {
+fn nothing_is_named_in_vain_after_losses_at_a_site() {
     isolated(|| {
         let Some(mut site) = Site::start(binary(), &plan(2, 1)) else { return };
         let _origin = serve(&site, 0);
@@ -193,13 +193,13 @@ fn nothing_is_named_in_vain_to_a_site_that_lost_all_and_all_else_to_one_with_a_n
             let before = site.absent();
             let (got, crossed) = fetch(&site, 0, number);
             assert_same(&got, &file(number), "after the loss");
-            // What the neighbour has is not offered to it.
+            // The neighbour's content is not offered to it.
             if stores.len() == 2 {
                 site.wait_told(0);
             }
             (crossed, site.absent() - before)
         };
-        // A neighbour that a busy machine keeps from answering in time is not waited for, and may have everything.
+        // A neighbour without a timely answer on a busy machine is not waited for, and may have everything.
         eventually("what the neighbour has is named", LIMIT, || {
             let (crossed, _) = lose(&[FIRST]);
             println!("{crossed} bytes down the line, and the neighbour has all");

@@ -6,7 +6,7 @@ use oncewire_testnet::isolated;
 
 use crate::common::outage::{Ordeal, Outage, Survived, survive};
 
-/// Runs one that is long enough for both gateways to notice.
+/// Runs one long enough for both gateways to notice.
 fn endure(outage: Outage) -> Option<Survived> {
     let ordeal = Ordeal {
         outage,
@@ -20,24 +20,24 @@ fn endure(outage: Outage) -> Option<Survived> {
 }
 
 #[test]
-fn a_download_an_upload_and_an_ssh_session_outlive_a_path_that_says_nothing() {
+fn transfers_and_ssh_session_outlive_a_silent_path() {
     isolated(|| {
         endure(Outage::Silent([true, true]));
     });
 }
 
 #[test]
-fn a_download_an_upload_and_an_ssh_session_outlive_a_path_that_refuses() {
+fn transfers_and_ssh_session_outlive_a_refusing_path() {
     isolated(|| {
         endure(Outage::Refused);
     });
 }
 
 #[test]
-fn a_peer_that_flaps_ends_no_flow_and_fills_no_log() {
+fn flapping_peer_ends_no_flow_and_fills_no_log() {
     isolated(|| {
         let Some(seen) = endure(Outage::Flapping) else { return };
-        // It went and came three times: a line for each at most, and some for what was under way.
+        // It went and came three times: a line for each at most, and some for flows under way.
         assert!(seen.log_lines.iter().all(|lines| *lines <= 30), "{:?}", seen.log_lines);
     });
 }

@@ -1,4 +1,4 @@
-//! Gateways that know each other, and a server, by link-local addresses alone.
+//! Gateways and a server known by link-local addresses alone.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! One round of everything that goes wrong.
+//! One round of all faults.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use oncewire_testnet::isolated;
 use crate::common::soak::{Soak, run};
 
 #[test]
-fn a_round_of_every_fault_costs_no_byte_and_leaves_nothing_behind() {
+fn round_of_all_faults_costs_no_byte_and_leaves_nothing() {
     isolated(|| {
         let longest = Duration::from_secs(6);
         let soak = Soak { seed: 1, lasts: Duration::ZERO, longest, workers: 12, store: false };

@@ -1,4 +1,4 @@
-//! Lanes that losses have worn, under a congestion control that takes losses for congestion.
+//! Lanes degraded by losses, under loss-based congestion control.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -35,7 +35,7 @@ fn transfer(pair: &PairInNetwork, seed: u64, len: usize, down: bool) {
 /// Transfers over the lossy line: of half a megabyte, more than the first transfer leaves, a sixteenth stays.
 const LOSSY: u64 = 4;
 
-/// The side that dials sends up, the side that it dials sends down and has to ask.
+/// The dialling side sends up, the dialled side sends down and has to ask.
 fn replaced(down: bool) {
     isolated(|| {
         let Some(pair) = start(line(0.0), "[link]\ncongestion = \"reno\"\nmax_lanes = 1\n") else { return };
@@ -44,7 +44,7 @@ fn replaced(down: bool) {
         transfer(&pair, 1, 2_000_000, down);
         let renewed = pair.count("lanes_renewed");
         way.set(&LinkParams { loss: 0.1, ..way.params() }).unwrap();
-        // One after another: what is lost of one window halves it once, however much that is.
+        // One after another: losses within one window halve it once, in any number.
         for round in 0..LOSSY {
             let lost = way.counters().lost;
             transfer(&pair, 10 + round, 200_000, down);
@@ -59,11 +59,11 @@ fn replaced(down: bool) {
 }
 
 #[test]
-fn a_lane_that_losses_have_worn_is_replaced_by_the_side_that_dials() {
+fn degraded_lane_is_replaced_by_the_dialling_side() {
     replaced(false);
 }
 
 #[test]
-fn a_lane_that_losses_have_worn_is_replaced_for_the_side_that_is_dialled() {
+fn degraded_lane_is_replaced_for_the_dialled_side() {
     replaced(true);
 }

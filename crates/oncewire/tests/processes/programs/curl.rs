@@ -40,7 +40,7 @@ fn curl_downloads_and_uploads_through_the_http_proxy() {
 }
 
 #[test]
-fn nginx_is_told_who_its_client_is() {
+fn nginx_learns_its_clients_address() {
     let Some(web) = Web::start() else { return };
     let options = Options { forward_keys: "proxy_protocol = \"v2\"\n".into(), ..Options::to(web.told) };
     let pair = pair(&options);
@@ -54,7 +54,7 @@ fn nginx_is_told_who_its_client_is() {
 }
 
 #[test]
-fn the_http_proxy_passes_on_what_the_origin_says() {
+fn http_proxy_passes_on_the_origins_responses() {
     let Some(web) = Web::start() else { return };
     let pair = pair(&Options::default());
     let proxy = format!("http://{}", pair.http);
@@ -71,7 +71,7 @@ fn the_http_proxy_passes_on_what_the_origin_says() {
 }
 
 #[test]
-fn curl_sends_what_it_asks_about_only_if_the_origin_wants_it() {
+fn curl_sends_an_expected_body_only_on_consent() {
     if missing(&["curl"]) {
         return;
     }
@@ -89,7 +89,7 @@ fn curl_sends_what_it_asks_about_only_if_the_origin_wants_it() {
         let mut body = vec![0; if wants { 100_000 } else { 0 }];
         let _ = stream.read_exact(&mut body);
         let _ = stream.write_all(format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").as_bytes());
-        // What comes on, until the other side ends.
+        // Bytes up to the other side's end.
         let _ = stream.read_to_end(&mut body);
         let _ = took.send(body);
     });
@@ -104,7 +104,7 @@ fn curl_sends_what_it_asks_about_only_if_the_origin_wants_it() {
         run(curl.arg(format!("http://{}/{path}", origin.address())))
     };
     let heads = put("wanted");
-    // Of two that come together, the 100 may overtake.
+    // Of two together, the 100 may overtake.
     assert!(heads.contains("HTTP/1.1 103 Early Hints"), "{heads}");
     assert!(heads.contains("link: </style.css>; rel=preload"), "{heads}");
     assert!(heads.contains("HTTP/1.1 100 Continue") && heads.contains("HTTP/1.1 200 OK"), "{heads}");
@@ -115,11 +115,11 @@ fn curl_sends_what_it_asks_about_only_if_the_origin_wants_it() {
 }
 
 #[test]
-fn a_download_that_the_origin_breaks_off_fails_at_the_client() {
+fn download_broken_off_by_the_origin_fails_at_the_client() {
     if missing(&["curl"]) {
         return;
     }
-    // No length and no chunks: only the way in which the connection ends tells a whole answer from a cut one.
+    // No length and no chunks: only the kind of the connection's end tells a whole answer from a cut one.
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let arriving = out.clone();
@@ -146,7 +146,7 @@ fn a_download_that_the_origin_breaks_off_fails_at_the_client() {
 /// nginx with files to fetch and a place to put some.
 struct Web {
     address: SocketAddr,
-    /// Where it expects to be told by PROXY protocol who its client is.
+    /// The address for connections with the client in PROXY protocol.
     told: SocketAddr,
     dir: TempDir,
     _nginx: Service,
@@ -194,8 +194,8 @@ impl Web {
 }
 
 fn same_files(got: &Path, expected: &Path) {
-    let what = got.display().to_string();
-    data::assert_same(&std::fs::read(got).unwrap(), &std::fs::read(expected).unwrap(), &what);
+    let name = got.display().to_string();
+    data::assert_same(&std::fs::read(got).unwrap(), &std::fs::read(expected).unwrap(), &name);
 }
 
 fn nginx_config(dir: &Path, address: SocketAddr, told: SocketAddr) -> String {

@@ -1,6 +1,6 @@
-//! Programs that people use, each through the modes that it can use.
+//! Real programs, each through its possible modes.
 //!
-//! A program that is missing leaves its tests out, with a line that says so; with `CI=true` it fails them.
+//! A missing program skips its tests, with a line that says so; with `CI=true` it fails them.
 
 mod curl;
 mod git;

@@ -33,7 +33,7 @@ fn postgres_answers_through_forward() {
         "listen_addresses=127.0.0.1",
     ]);
     postgres.args(["-c", "unix_socket_directories=", "-c", "fsync=off", "-D"]).arg(&data);
-    // SIGQUIT: at once, which is all that a test's database deserves.
+    // SIGQUIT: at once, enough for a test's database.
     let _service = Service::start(&mut postgres, address, &dir.path().with_extension("log"), Signal::QUIT);
     let pair = pair(&Options::to(address));
 
@@ -65,7 +65,7 @@ fn psql(at: SocketAddr) -> Command {
     psql
 }
 
-/// The server refuses to run as root; root runs it as the user that its package made.
+/// The server refuses to run as root; root runs it as the user of its package.
 fn as_server_user(program: &str) -> Command {
     if !rustix::process::geteuid().is_root() {
         return command(program);

@@ -1,4 +1,4 @@
-//! sftp through forward and ssh through the SOCKS proxy: bytes that are ciphers, and recognised as such.
+//! sftp through forward and ssh through SOCKS: encrypted bytes, recognised as such.
 
 use super::{missing, run};
 use crate::common::data;

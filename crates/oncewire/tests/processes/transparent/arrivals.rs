@@ -1,4 +1,4 @@
-//! Machines on which connections that are taken in do not arrive.
+//! Machines without arrival of intercepted connections.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::{Deployment, LIMIT, PORTS, Plan, tproxy};
 use crate::common::gateway::Gateway;
 use crate::common::wait::eventually;
 
-/// A firewall as most routers have it: what is for the router itself is dropped.
+/// A usual router's firewall: packets for the router itself are dropped.
 const FIREWALL: &str = "nft -f - <<END
 table inet fw {
   chain input {
@@ -30,7 +30,7 @@ fn redirect() -> String {
         .to_owned()
 }
 
-/// Has an earlier rule lead what goes to hosts by a table of its own, as VPNs do with networks that they reach.
+/// Has an earlier rule lead packets to hosts by a table of its own, as VPNs do for their networks.
 fn lead_elsewhere(deployment: &Deployment, host: &str, to: [IpAddr; 2]) {
     for (family, address) in ["-4", "-6"].into_iter().zip(to) {
         let by = format!("$(ip {family} route show default | grep -o 'via [^ ]*')");
@@ -40,7 +40,7 @@ fn lead_elsewhere(deployment: &Deployment, host: &str, to: [IpAddr; 2]) {
     }
 }
 
-/// Waits until the gateway on a host says in its status that something does not arrive, and returns that.
+/// Waits until the status of a host's gateway reports something not arriving, and returns the report.
 fn not_arriving(deployment: &Deployment, host: &str, gateway: &Gateway) -> String {
     eventually("the status says that connections do not arrive", LIMIT, || {
         let status = deployment.network.host(host).launch(|| gateway.ask("status"))?;
@@ -48,7 +48,7 @@ fn not_arriving(deployment: &Deployment, host: &str, gateway: &Gateway) -> Strin
     })
 }
 
-/// Connects to each server past the gateway, which says why, and by way of it once that is mended.
+/// Connects to each server past the gateway, with the reason in its status, and through it after the mending.
 fn pass_by_until_mended(deployment: &Deployment, reason: &str, mend: &dyn Fn()) {
     let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
     for (client, server) in clients.into_iter().zip(servers) {
@@ -87,7 +87,7 @@ fn pass_a_firewall(bridged: bool, intercepts: &str, accept: &dyn Fn(&Deployment)
     });
 }
 
-/// What the gateway says that its firewall should accept.
+/// The gateway's advice for its firewall.
 fn as_advised(deployment: &Deployment) -> String {
     let warnings = deployment.rules(&[]);
     let (_, advice) = warnings.split_once("such as by `").unwrap();
@@ -133,7 +133,7 @@ fn earlier_routing_rule_wins_until_ours_stands_before_it() {
 }
 
 #[test]
-fn hub_says_that_answers_to_clients_names_are_led_elsewhere() {
+fn hub_reports_answers_led_elsewhere() {
     isolated(|| {
         let plan = Plan { intercepts: &tproxy("client"), peer: SOURCES, ..Plan::default() };
         let Some(mut deployment) = Deployment::new(&plan) else { return };

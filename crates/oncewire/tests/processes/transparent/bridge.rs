@@ -1,4 +1,4 @@
-//! Gateways on bridges that join the clients' part of a network with the servers'. Nobody routes there.
+//! Gateways on bridges between clients and servers, without routing.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::connection::has_nft;
 use super::{Deployment, LIMIT, PORTS, Plan, tproxy};
 use crate::common::wait::eventually;
 
-/// Builds a network of bridges with a gateway on each; none, with the reason printed, where that cannot be.
+/// Builds a network of bridges with a gateway on each; none, with the reason printed, if impossible.
 fn bridged(intercepts: &str, peer: &str) -> Option<Deployment> {
     if !has_nft() {
         return None;
@@ -25,7 +25,7 @@ fn is_loaded(deployment: &Deployment, host: &str) -> bool {
 }
 
 #[test]
-fn a_bridge_takes_in_what_comes_by_its_port_and_passes_the_rest_on() {
+fn bridge_intercepts_its_port_and_passes_the_rest() {
     isolated(|| {
         let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
         let mut older = deployment.take_in_beside_older("table bridge oncewire-branch");
@@ -78,7 +78,7 @@ fn remembered_for(deployment: &Deployment, client: SocketAddr) -> Option<u64> {
 }
 
 #[test]
-fn ended_connections_leave_their_bridge_in_minutes_and_open_ones_stay() {
+fn ended_connections_leave_their_bridge_and_open_ones_stay() {
     isolated(|| {
         let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
         deployment.start();
@@ -89,7 +89,7 @@ fn ended_connections_leave_their_bridge_in_minutes_and_open_ones_stay() {
         eventually("what goes on is remembered for hours", LIMIT, || {
             remembered_for(&deployment, client).filter(|seconds| *seconds > 4 * 3600)
         });
-        // What the bridge remembers may be saved and loaded with all other rules of the machine.
+        // The bridge's memory may be saved and loaded with all other rules of the machine.
         let host = deployment.network.host("branch");
         host.sh("saved=$(nft list ruleset); echo \"$saved\" | nft -c -f -");
         drop(taken);
@@ -131,7 +131,7 @@ fn a_bridge_passes_everything_on_while_its_gateway_hangs() {
 }
 
 #[test]
-fn a_bridge_redirects_where_tproxy_is_not_wanted() {
+fn bridge_redirects_instead_of_tproxy() {
     isolated(|| {
         let intercepts = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15001\"\nscope = \"gateway\"\n\
                           interfaces = [\"lan0\"]\nports = [8080]\n";
@@ -144,7 +144,7 @@ fn a_bridge_redirects_where_tproxy_is_not_wanted() {
 }
 
 #[test]
-fn what_policies_exclude_never_leaves_the_bridge() {
+fn connections_excluded_by_policies_never_leave_the_bridge() {
     isolated(|| {
         let intercepts = tproxy("gateway").replace("[80, 8080]", "[8080, 9090]");
         let policy = "[[policy]]\nmatch = { ports = [9090] }\npath = \"direct\"\n";
@@ -167,7 +167,7 @@ fn what_policies_exclude_never_leaves_the_bridge() {
 }
 
 #[test]
-fn a_look_at_the_rules_does_not_read_all_that_a_bridge_carries() {
+fn look_at_the_rules_does_not_read_all_connections() {
     isolated(|| {
         let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
         deployment.start();
@@ -181,7 +181,7 @@ fn a_look_at_the_rules_does_not_read_all_that_a_bridge_carries() {
 }
 
 #[test]
-fn a_bridge_that_is_made_while_the_gateway_runs_is_found() {
+fn bridge_made_under_a_running_gateway_is_found() {
     isolated(|| {
         let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
         let host = deployment.network.host("branch");
@@ -195,7 +195,7 @@ fn a_bridge_that_is_made_while_the_gateway_runs_is_found() {
 }
 
 #[test]
-fn a_bridge_whose_frames_meet_rules_for_packets_is_told() {
+fn bridge_with_rules_for_packets_on_frames_is_reported() {
     isolated(|| {
         let Some(deployment) = bridged(&tproxy("gateway"), "") else { return };
         let key = "bridge-nf-call-iptables";

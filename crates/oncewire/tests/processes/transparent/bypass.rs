@@ -1,18 +1,18 @@
-//! Connections that policies exclude: the kernel lets them pass, and the gateway never sees them.
+//! Connections excluded by policies, unseen by the gateway.
 
 use oncewire_testnet::isolated;
 
 use super::{Deployment, LIMIT, PORTS, Plan, hold};
 use crate::common::wait::eventually;
 
-/// An interception of both ports of what comes in from the client.
+/// An interception of both ports for connections from the client.
 const BOTH_PORTS: &str = "[[intercept]]\nmode = \"tproxy\"\nlisten = \"127.0.0.1:15001\"\ninterfaces = [\"lan0\"]\n\
                           ports = [8080, 9090]\npeer = \"hub\"\n";
 
 #[test]
-fn what_policies_exclude_passes_the_gateway_by_and_the_first_rule_that_matches_decides() {
+fn first_matching_policy_decides_on_passing_by() {
     isolated(|| {
-        // The second port is excluded for IPv4, and for IPv6 but for what the rule before says.
+        // The second port is excluded for IPv4, and for IPv6 except by the rule before.
         let policies = "[[policy]]\nmatch = { networks = [\"fd18::/16\"], peers = [\"hub\"] }\ncodec = \"auto\"\n\
                         [[policy]]\nmatch = { ports = [9090] }\npath = \"direct\"\n";
         let plan = Plan { intercepts: &format!("{BOTH_PORTS}{policies}"), ..Plan::default() };
@@ -23,7 +23,7 @@ fn what_policies_exclude_passes_the_gateway_by_and_the_first_rule_that_matches_d
         let taken = servers.map(|server| deployment.taken_in(server));
         drop(taken);
         let before = deployment.taken_count();
-        // What comes while the gateway has no time to say that it lives passes by too, and is not counted.
+        // Connections pass by, uncounted, while a gateway without CPU time sends no sign of life.
         eventually("the kernel's counters are read", LIMIT, || {
             let mut passed = deployment.connect(servers[0], PORTS[1]).unwrap();
             assert_eq!(passed.seen_as.ip(), clients[0]);
@@ -44,7 +44,7 @@ fn what_policies_exclude_passes_the_gateway_by_and_the_first_rule_that_matches_d
 }
 
 #[test]
-fn what_policies_exclude_is_not_held() {
+fn excluded_connection_is_not_held() {
     isolated(|| {
         if !hold::can_hold() {
             return;
@@ -61,7 +61,7 @@ fn what_policies_exclude_is_not_held() {
             passed.say("past the gateway");
             (!bypassed(&deployment).is_empty()).then_some(())
         });
-        // A gateway that had held one would have connected for it by itself.
+        // A gateway holding one would have connected for it by itself.
         let status = deployment.gateway_host().launch(|| deployment.branch.ask("status")).unwrap();
         let rows = status["flows_not_coded"].as_array().unwrap();
         assert!(!rows.iter().any(|row| row["outcome"] == "direct" && row["reason"] == "policy"), "{rows:?}");
@@ -69,7 +69,7 @@ fn what_policies_exclude_is_not_held() {
 }
 
 #[test]
-fn a_reload_changes_what_passes_and_forgets_no_count() {
+fn reload_changes_exclusions_and_forgets_no_count() {
     isolated(|| {
         let excluding =
             |port: u16| format!("[[policy]]\nmatch = {{ ports = [{port}] }}\npath = \"direct\"\n");
@@ -87,7 +87,7 @@ fn a_reload_changes_what_passes_and_forgets_no_count() {
         let reloaded = text.replace(&excluding(PORTS[1]), &excluding(PORTS[0]));
         std::fs::write(deployment.branch.config(), reloaded).unwrap();
         deployment.branch.reload();
-        // What was excluded is taken in once the new rules are loaded, and what it was stays what it was.
+        // An excluded connection is intercepted under the new rules, and an open one stays as it is.
         deployment.connect_as(server, PORTS[1], hub).say("by way of the link");
         deployment.connect_as(server, PORTS[0], client).say("past the gateway");
         passed.say("as if nothing had happened");
@@ -101,7 +101,7 @@ fn a_reload_changes_what_passes_and_forgets_no_count() {
     });
 }
 
-/// What the branch says was bypassed: by which policy, and how often.
+/// The branch's bypasses: by policy, and their number.
 fn bypassed(deployment: &Deployment) -> Vec<(String, u64)> {
     let status = deployment.status();
     let rows = status["flows_not_coded"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Connections whose server says as whom it sees the client.
+//! Connections to a server with a report of the client's address.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,19 +8,19 @@ use std::time::Duration;
 use oncewire_testnet::Host;
 use socket2::{Domain, Socket, Type};
 
-/// A connection to the server, and the address under which that sees it.
+/// A connection to the server, and the client's address there.
 pub(super) struct Connection {
     stream: BufReader<TcpStream>,
     pub(super) seen_as: SocketAddr,
 }
 
 impl Connection {
-    /// Connects from a host; none if that fails, or the server says nothing within `limit`.
+    /// Connects from a host; none if it fails, or the server says nothing within `limit`.
     pub(super) fn open(host: &Host, server: SocketAddr, limit: Duration) -> Option<Self> {
         Self::greeted(host.enter(|| TcpStream::connect_timeout(&server, limit)).ok()?, limit)
     }
 
-    /// Listens to what the server says to a client that is connected.
+    /// Listens to the server's words to a connected client.
     pub(super) fn new(stream: TcpStream) -> Self {
         Self::greeted(stream, super::LIMIT).unwrap()
     }
@@ -49,7 +49,7 @@ impl Connection {
     }
 }
 
-/// Serves whoever comes to a host: their address as a line, and then what they say.
+/// Serves every client of a host: its address as a line, and then an echo.
 pub(super) fn serve(host: &Host, address: SocketAddr) {
     let listener = host.enter(|| listen(address).unwrap());
     std::thread::spawn(move || {
@@ -59,7 +59,7 @@ pub(super) fn serve(host: &Host, address: SocketAddr) {
     });
 }
 
-/// Listens with room for bursts: what does not fit may stay connected for the client alone.
+/// Listens with room for bursts: surplus connections may stay open for the client alone.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;

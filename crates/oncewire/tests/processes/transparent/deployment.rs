@@ -14,13 +14,13 @@ use crate::binary;
 use crate::common::gateway::{Gateway, keygen};
 use crate::common::wait::eventually;
 
-/// What a deployment is made of besides what all have.
+/// The parts of a deployment beside the common ones.
 pub(super) struct Plan<'a> {
-    /// Where the gateway of the branch runs.
+    /// The host of the branch's gateway.
     pub(super) on: &'a str,
     /// More keys of its `[gateway]`.
     pub(super) gateway: &'a str,
-    /// Its `[[intercept]]`s, and what else may follow.
+    /// Its `[[intercept]]`s, and further settings.
     pub(super) intercepts: &'a str,
     /// More keys of the hub's `[gateway]`.
     pub(super) hub: &'a str,
@@ -40,7 +40,7 @@ pub(super) struct Deployment {
     pub(super) branch: Gateway,
     pub(super) hub: Gateway,
     pub(super) branch_key: String,
-    /// What the branch's configuration begins with; interceptions follow.
+    /// The beginning of the branch's configuration; interceptions follow.
     head: String,
     on: String,
     pub(super) network: Network,
@@ -48,7 +48,7 @@ pub(super) struct Deployment {
 }
 
 impl Deployment {
-    /// Builds the usual network and configures both gateways; none, with the reason printed, where that cannot be.
+    /// Builds the usual network and configures both gateways; none, with the reason printed, if impossible.
     pub(super) fn new(plan: &Plan<'_>) -> Option<Self> {
         if !connection::has_nft() {
             return None;
@@ -56,7 +56,7 @@ impl Deployment {
         Some(Self::over(Network::builder().line(Line::Plain).build_or_skip()?, plan))
     }
 
-    /// The usual network, with a branch that takes in as a router and whose servers see the hub.
+    /// The usual network, with a branch as a router, and the hub's address at servers.
     pub(super) fn of_routers() -> Option<Self> {
         Self::new(&Plan { intercepts: &tproxy("gateway"), ..Plan::default() })
     }
@@ -108,8 +108,8 @@ impl Deployment {
         }
     }
 
-    /// Starts, takes in what is new and named, and stops, while connections from before the start stay as they are;
-    /// those are returned. `loaded` stands in the rules meanwhile.
+    /// Starts, intercepts new connections with the client's name, and stops, while connections from before the start
+    /// stay as they are; those are returned. `loaded` stands in the rules meanwhile.
     pub(super) fn take_in_beside_older(&mut self, loaded: &str) -> [Connection; 2] {
         let (clients, hubs, servers) = (self.clients(), self.hubs(), self.servers());
         let mut older = servers.map(|server| self.connect(server, PORTS[0]).unwrap());
@@ -131,7 +131,7 @@ impl Deployment {
         older
     }
 
-    /// Gives the branch other interceptions, and waits until it says what became of that.
+    /// Gives the branch other interceptions, and waits for its report on them.
     pub(super) fn reload(&mut self, intercepts: &str) -> String {
         let before = self.branch.whole_log().len();
         std::fs::write(self.branch.config(), self.with(intercepts)).unwrap();
@@ -174,12 +174,12 @@ impl Deployment {
         Family::BOTH.map(|family| self.network.host("server").ip(family))
     }
 
-    /// Connects from the client; none if that fails, or the server ends it before it says anything.
+    /// Connects from the client; none if it fails, or the server ends it without a word.
     pub(super) fn connect(&self, server: IpAddr, port: u16) -> Option<Connection> {
         Connection::open(self.network.host("client"), SocketAddr::new(server, port), LIMIT)
     }
 
-    /// Connects from the client until the server sees the address that is expected.
+    /// Connects from the client until the server sees the expected address.
     pub(super) fn connect_as(&self, server: IpAddr, port: u16, seen_as: IpAddr) -> Connection {
         let server = SocketAddr::new(server, port);
         eventually(&format!("{server} sees a connection from {seen_as}"), LIMIT, || {
@@ -188,7 +188,7 @@ impl Deployment {
         })
     }
 
-    /// Connects from the client until the branch says that it took a connection in.
+    /// Connects from the client until the branch reports an intercepted connection.
     pub(super) fn taken_in(&self, server: IpAddr) -> Connection {
         eventually("a connection is taken in", LIMIT, || {
             let before = self.taken_count();
@@ -197,25 +197,25 @@ impl Deployment {
         })
     }
 
-    /// Connections that the branch has taken in, as it says itself.
+    /// The branch's own count of intercepted connections.
     pub(super) fn taken_count(&self) -> u64 {
         let rows = self.status()["intercepts"].as_array().unwrap().clone();
         rows.iter().map(|row| row["connections"].as_u64().unwrap()).sum()
     }
 
-    /// What the branch says about itself.
+    /// The branch's status.
     pub(super) fn status(&self) -> Value {
         eventually("the branch answers", LIMIT, || self.gateway_host().launch(|| self.branch.ask("status")))
     }
 
-    /// What `oncewire rules` says with more arguments.
+    /// The output of `oncewire rules` with more arguments.
     pub(super) fn rules(&self, more: &[&str]) -> String {
         let mut command = Command::new(binary());
         command.args(["rules", "-c"]).arg(self.branch.config()).args(more);
         self.command(&mut command)
     }
 
-    /// Runs a command on the host of the branch's gateway and returns what it printed.
+    /// Runs a command on the host of the branch's gateway and returns its output.
     pub(super) fn command(&self, command: &mut Command) -> String {
         let output = self.gateway_host().run(command).unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -223,7 +223,7 @@ impl Deployment {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Waits until new connections of both families no longer pass a gateway, and prints how long that took.
+    /// Waits until new connections of both families no longer pass a gateway, and prints the time.
     pub(super) fn wait_until_direct(&self) {
         let start = Instant::now();
         for (client, server) in self.clients().into_iter().zip(self.servers()) {
@@ -236,9 +236,9 @@ impl Deployment {
 /// Each gateway has a loopback interface of its own.
 pub(super) const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7411);
 const CACHE: &str = "[cache]\nmemory = \"256 MiB\"\nlog_memory = \"16 MiB\"\n";
-/// Where servers listen.
+/// The servers' ports.
 pub(super) const PORTS: [u16; 2] = [8080, 9090];
-/// What must come does so within this time, on the busiest machine.
+/// The time for anything that must come, on the busiest machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
-/// After so long another attempt is made where a first one may fail.
+/// The time up to another attempt, if a first one may fail.
 pub(super) const TRY: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! ICMP errors about packets of gateways under addresses of others: they reach the connections that they are about.
+//! ICMP errors about gateways' packets under others' addresses: they reach their connections.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -13,8 +13,7 @@ const SOURCES: &str = "allow_sources = [\"198.18.0.0/16\", \"fd18::/16\"]\n";
 /// Named by the interception, and served by nobody.
 const REJECTED: u16 = 80;
 
-/// Two hosts at each end, so that one can be a hop of the other's path; none, with the reason printed, where that
-/// cannot be.
+/// Two hosts at each end, one of them as a hop of the other's path; none, with the reason printed, if impossible.
 fn deployment(bridged: bool, intercepts: &str) -> Option<Deployment> {
     if !has_nft() {
         return None;
@@ -24,7 +23,7 @@ fn deployment(bridged: bool, intercepts: &str) -> Option<Deployment> {
     Some(Deployment::over(network, &Plan { intercepts, peer: SOURCES, ..Plan::default() }))
 }
 
-/// Has what a gateway sends to an end host pass a hop with a smaller MTU there.
+/// Leads a gateway's packets to an end host over a hop with a smaller MTU there.
 fn narrow(deployment: &Deployment, gateway: &str, hop: &str, end: &str) {
     let host = |name: &str| deployment.network.host(name);
     for name in [gateway, hop, end] {
@@ -41,7 +40,7 @@ fn narrow(deployment: &Deployment, gateway: &str, hop: &str, end: &str) {
     }
 }
 
-/// Errors that a host has sent about packets that were too big, or that nobody wanted, of each family.
+/// A host's errors about packets too big or unwanted, of each family.
 fn errors_sent(deployment: &Deployment, host: &str) -> [u64; 2] {
     let host = deployment.network.host(host);
     let icmp = host.sh("grep ^Icmp: /proc/net/snmp");
@@ -80,7 +79,7 @@ fn outcome(deployment: &Deployment, server: SocketAddr) -> ErrorKind {
     deployment.network.host("client").enter(connect).expect_err("nobody serves it").kind()
 }
 
-/// An address of the server's network that nobody has.
+/// An unused address of the server's network.
 fn nobody_near(server: IpAddr) -> IpAddr {
     match server {
         IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() | 0xf0).into(),

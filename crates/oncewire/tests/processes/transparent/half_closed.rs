@@ -1,5 +1,5 @@
-//! Connections of which one half has ended, and which are forgotten on the way: by connection tracking unless probes keep
-//! them, or by the system of whoever has sent all and closed.
+//! Half-closed connections, forgotten on the way: by connection tracking unless probes keep them, or by the system of
+//! an end with everything sent and closed.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ const PORT: u16 = 7070;
 const INTERCEPTS: &str = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15001\"\nscope = \"gateway\"\n\
                           interfaces = [\"lan0\"]\nnetworks = [\"198.18.2.0/24\", \"fd18:2::/64\"]\n";
 
-/// How connections that are taken in go on.
+/// The way of intercepted connections.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Link,
@@ -28,7 +28,7 @@ enum Way {
 }
 
 impl Way {
-    /// The host that connects to the server.
+    /// The host with connections to the server.
     fn near_server(self) -> &'static str {
         match self {
             Self::Link => "hub",
@@ -37,9 +37,9 @@ impl Way {
     }
 }
 
-/// Gateways of which the branch's redirects, with these keys in their `[gateway]`.
+/// Gateways with a redirecting branch, and these keys in their `[gateway]`.
 fn deployment(gateway: &str, way: Way) -> Option<Deployment> {
-    // Rules in the kernel cannot tell which peer a connection would go to.
+    // Rules in the kernel cannot tell a connection's peer.
     const DIRECT: &str = "[[policy]]\nmatch = { peers = [\"hub\"] }\npath = \"direct\"\n";
     let intercepts = match way {
         Way::Link => INTERCEPTS.to_owned(),
@@ -55,7 +55,7 @@ fn server(deployment: &Deployment) -> SocketAddr {
     SocketAddr::new(deployment.servers()[0], PORT)
 }
 
-/// Serves the first connection to the server's host that did not pass the branch.
+/// Serves the first connection past the branch at the server's host.
 fn serve<R: Send + 'static>(
     deployment: &Deployment,
     body: impl FnOnce(TcpStream) -> R + Send + 'static,
@@ -75,9 +75,9 @@ fn connect(deployment: &Deployment) -> TcpStream {
     let [branch, client] = ["branch", "client"].map(|name| deployment.network.host(name));
     eventually("a connection is taken in", LIMIT, || {
         let stream = client.enter(|| TcpStream::connect_timeout(&address, TRY)).ok()?;
-        // What passes has no socket there.
+        // A passing connection has no socket there.
         if known(branch, stream.local_addr().unwrap().port()).is_empty() {
-            // So that the server's system keeps nothing of it.
+            // So the server's system keeps nothing of it.
             reset(stream);
             return None;
         }
@@ -101,16 +101,16 @@ fn tracked(host: &Host, port: u16) -> Option<(String, u32)> {
     Some((words[5].to_owned(), words[4].parse().unwrap()))
 }
 
-/// The seconds after which connection tracking forgets half a connection, as Linux has it: three times what lies between
-/// two probes, so that a machine that stands still for a while loses none. Both halves' ends it remembers for longer.
+/// The seconds before connection tracking forgets half a connection, as Linux has it: three times the interval of
+/// probes, so a machine with short stalls loses none. Both halves' ends it remembers for longer.
 const FORGOTTEN_S: u32 = 60;
 
 /// How long a connection is silent before it is probed while both halves last: too long for connection tracking once one
 /// has ended.
 const KEEPALIVE: &str = "keepalive = \"600 s\"\n";
 
-/// Waits until half of the connection from this port has ended, and then until a probe has kept the other, which gives it
-/// all of its time again.
+/// Waits until half of the connection from this port has ended, and then until a probe has kept the other, with all
+/// of its time again.
 fn see_it_kept(host: &Host, port: u16) {
     // Half the connection has ended once its time is short; if the end was sent twice, all of it is taken to have ended.
     let tracked = || tracked(host, port).expect("the connection was forgotten");
@@ -126,8 +126,7 @@ fn see_it_kept(host: &Host, port: u16) {
     });
 }
 
-/// Returns the states of TCP connections with this port at either end, as a host's system has them, and how much of what
-/// they brought nobody has read.
+/// Returns the states of TCP connections with this port at either end in a host's system, and their unread bytes.
 fn known(host: &Host, port: u16) -> Vec<(String, u64)> {
     const LISTENS: &str = "0A";
     let table = host.enter(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap();
@@ -139,16 +138,16 @@ fn known(host: &Host, port: u16) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_connection_whose_request_has_ended_is_kept_by_probes_until_its_answer_comes() {
-    isolated(|| an_answer_that_takes_long_arrives(Way::Link));
+fn half_closed_connection_is_kept_by_probes_until_its_answer() {
+    isolated(|| slow_answer_arrives(Way::Link));
 }
 
 #[test]
-fn a_direct_connection_whose_request_has_ended_is_kept_by_probes_until_its_answer_comes() {
-    isolated(|| an_answer_that_takes_long_arrives(Way::Direct));
+fn half_closed_direct_connection_is_kept_by_probes() {
+    isolated(|| slow_answer_arrives(Way::Direct));
 }
 
-fn an_answer_that_takes_long_arrives(way: Way) {
+fn slow_answer_arrives(way: Way) {
     let Some(deployment) = deployment(KEEPALIVE, way) else { return };
     let branch = deployment.network.host("branch");
     let (go_on, told) = mpsc::channel();
@@ -170,16 +169,16 @@ fn an_answer_that_takes_long_arrives(way: Way) {
 }
 
 #[test]
-fn a_request_that_ends_before_its_server_is_reached_is_answered() {
-    isolated(|| a_request_that_waits_for_its_server_is_answered(Way::Link));
+fn request_ended_before_reaching_its_server_is_answered() {
+    isolated(|| request_waiting_for_its_server_is_answered(Way::Link));
 }
 
 #[test]
-fn a_direct_request_that_ends_before_its_server_is_reached_is_answered() {
-    isolated(|| a_request_that_waits_for_its_server_is_answered(Way::Direct));
+fn direct_request_ended_before_reaching_its_server_is_answered() {
+    isolated(|| request_waiting_for_its_server_is_answered(Way::Direct));
 }
 
-fn a_request_that_waits_for_its_server_is_answered(way: Way) {
+fn request_waiting_for_its_server_is_answered(way: Way) {
     let Some(deployment) = deployment(KEEPALIVE, way) else { return };
     let (branch, address) = (deployment.network.host("branch"), server(&deployment));
     // Its system answers nobody until somebody is accepted.
@@ -207,24 +206,24 @@ fn a_request_that_waits_for_its_server_is_answered(way: Way) {
 }
 
 #[test]
-fn an_upload_that_ends_while_it_is_held_up_is_kept_by_probes_and_answered() {
-    isolated(|| an_upload_that_is_held_up_is_answered(Way::Link));
+fn upload_ended_during_a_stall_is_kept_and_answered() {
+    isolated(|| stalled_upload_is_answered(Way::Link));
 }
 
 #[test]
-fn a_direct_upload_that_ends_while_it_is_held_up_is_kept_by_probes_and_answered() {
-    isolated(|| an_upload_that_is_held_up_is_answered(Way::Direct));
+fn direct_upload_ended_during_a_stall_is_kept_and_answered() {
+    isolated(|| stalled_upload_is_answered(Way::Direct));
 }
 
-fn an_upload_that_is_held_up_is_answered(way: Way) {
+fn stalled_upload_is_answered(way: Way) {
     let Some(deployment) = deployment(KEEPALIVE, way) else { return };
     let data = random(7, 32 << 20);
-    // A busy machine may read after all what the gateway is to have left; then once more.
+    // A busy machine may read more than intended; then once more.
     let _ = is_answered(&deployment, &data) || is_answered(&deployment, &data);
 }
 
-/// Says whether the branch's system had the end of the upload, and something before it that the gateway had not read, and
-/// whether connection tracking was to forget the other half soon.
+/// Says whether the branch's system had the end of the upload, and something unread before it, and whether connection
+/// tracking was to forget the other half soon.
 fn is_answered(deployment: &Deployment, data: &[u8]) -> bool {
     let [branch, host] = ["branch", "client"].map(|name| deployment.network.host(name));
     let served = serve(deployment, |stream| stream);
@@ -235,7 +234,7 @@ fn is_answered(deployment: &Deployment, data: &[u8]) -> bool {
     client.shutdown(Shutdown::Write).unwrap();
     let port = client.local_addr().unwrap().port();
     let mut got = Vec::new();
-    // No more than lets the client's system send what it took, and the end.
+    // Only enough to let the client's system send its bytes, and the end.
     const END_IS_ACKNOWLEDGED: &str = "05";
     while !known(host, port).iter().all(|(state, _)| state == END_IS_ACKNOWLEDGED) {
         let mut part = [0; 4 << 10];
@@ -244,7 +243,7 @@ fn is_answered(deployment: &Deployment, data: &[u8]) -> bool {
     }
     let unread: u64 = known(branch, port).iter().map(|(_, unread)| unread).sum();
     println!("{sent} bytes were sent and {} read, and {unread} were with the branch's system", got.len());
-    // An end that a system sent twice is for connection tracking the other side's too, and it remembers that for longer.
+    // A repeated end counts for connection tracking as the other side's, too, and it remembers that for longer.
     let tracked = tracked(branch, port);
     let is_half = tracked.as_ref().is_some_and(|(_, left)| *left <= FORGOTTEN_S);
     if is_half {
@@ -262,27 +261,27 @@ fn is_answered(deployment: &Deployment, data: &[u8]) -> bool {
     is_half && unread > 0
 }
 
-/// How the gateway that connected finds out that the server's system has forgotten a connection whose bytes it has not read yet.
+/// The connecting gateway's discovery that the server's system has forgotten a connection with unread bytes.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
     /// It asks whether anybody is there.
     Probe,
-    /// The client ends its stream, and the gateway passes that on.
+    /// The client ends its stream, and the gateway passes the end on.
     End,
 }
 
-/// Has a server send and close, and its system forget the connection, while some of what it sent is still to be read.
+/// Has a server send and close, and its system forget the connection, with some of its bytes still unread.
 fn a_download_outlives_its_server(way: Way, by: By) {
     let keepalive = if by == By::Probe { "keepalive = \"2 s\"\n" } else { "keepalive = \"0 s\"\n" };
     let Some(deployment) = deployment(keepalive, way) else { return };
     set(deployment.network.host("server"), "ipv4/tcp_fin_timeout", 1);
     let data = random(6, 32 << 20);
-    // A busy machine may read after all what the gateway is to have left; then once more.
+    // A busy machine may read more than intended; then once more.
     let _ = outlives_its_server(&deployment, (way, by), &data)
         || outlives_its_server(&deployment, (way, by), &data);
 }
 
-/// Says whether the gateway's system had something that the gateway had not read.
+/// Says whether the gateway's system had something unread by the gateway.
 fn outlives_its_server(deployment: &Deployment, (way, by): (Way, By), data: &[u8]) -> bool {
     let [gateway, server] = [way.near_server(), "server"].map(|name| deployment.network.host(name));
     let (sent, (close, closed)) = (data.to_vec(), mpsc::channel());
@@ -290,7 +289,7 @@ fn outlives_its_server(deployment: &Deployment, (way, by): (Way, By), data: &[u8
     let mut client = connect(deployment);
     let sent = closed.recv().unwrap();
     let mut got = Vec::new();
-    // No more than lets the server's system send what it took, and the end.
+    // Only enough to let the server's system send its bytes, and the end.
     const ENDED: &str = "05";
     while !known(server, PORT).iter().all(|(state, _)| state == ENDED) {
         let mut part = [0; 4 << 10];
@@ -312,9 +311,9 @@ fn outlives_its_server(deployment: &Deployment, (way, by): (Way, By), data: &[u8
     unread > 0
 }
 
-/// Sends until nothing more has had room for a while, since nobody reads; returns how much that was.
+/// Sends until nothing more has had room for a while, without a reader; returns the sent bytes.
 fn fill(mut stream: &TcpStream, data: &[u8]) -> usize {
-    // So that little is left to be sent once nothing more has room.
+    // Little is left to be sent then, once nothing more has room.
     socket2::SockRef::from(stream).set_send_buffer_size(16 << 10).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let mut sent = 0;
@@ -327,12 +326,12 @@ fn fill(mut stream: &TcpStream, data: &[u8]) -> usize {
 }
 
 #[test]
-fn a_download_arrives_whole_although_its_server_is_probed_in_vain() {
+fn download_arrives_whole_in_spite_of_vain_probes() {
     isolated(|| a_download_outlives_its_server(Way::Link, By::Probe));
 }
 
 #[test]
-fn a_direct_download_arrives_whole_although_its_server_is_probed_in_vain() {
+fn direct_download_arrives_whole_in_spite_of_vain_probes() {
     isolated(|| a_download_outlives_its_server(Way::Direct, By::Probe));
 }
 
@@ -342,6 +341,6 @@ fn a_download_arrives_whole_although_its_clients_end_reaches_nobody() {
 }
 
 #[test]
-fn a_direct_download_arrives_whole_although_its_clients_end_reaches_nobody() {
+fn direct_download_arrives_whole_after_an_unheard_clients_end() {
     isolated(|| a_download_outlives_its_server(Way::Direct, By::End));
 }

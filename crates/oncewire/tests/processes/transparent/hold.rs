@@ -1,7 +1,7 @@
-//! Connects that wait for the server's.
+//! Held connects: the client waits for the server's answer.
 //!
-//! A machine that is busy lets connections pass a gateway now and then, and they then look the same by themselves; so
-//! each test counts what the gateway has carried.
+//! On a busy machine connections pass a gateway now and then, and look the same by themselves; so each test counts
+//! the gateway's flows.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ use crate::binary;
 use crate::common::gateway::keygen;
 use crate::common::wait::eventually;
 
-/// An interception of the servers' ports and of one where nobody listens, that holds SYNs.
+/// An interception of the servers' ports and of one without a listener, with held SYNs.
 fn holding(more: &str) -> String {
     format!(
         "[[intercept]]\nmode = \"tproxy\"\nlisten = \"127.0.0.1:15001\"\ninterfaces = [\"lan0\"]\n\
@@ -28,7 +28,7 @@ fn holding(more: &str) -> String {
     )
 }
 
-/// A started deployment on the usual network; none, with the reason printed, where that cannot be.
+/// A started deployment on the usual network; none, with the reason printed, if impossible.
 fn deployment(more: &str, peer: &str) -> Option<Deployment> {
     if !can_hold() {
         return None;
@@ -51,12 +51,12 @@ pub(super) fn can_hold() -> bool {
 }
 
 impl Deployment {
-    /// Flows that the branch has sent over its link.
+    /// Flows sent by the branch over its link.
     fn flows(&self) -> u64 {
         self.gateway_host().launch(|| self.branch.counter("flows_total"))
     }
 
-    /// Connects from the client until the branch has asked the hub for it, and returns what came of it.
+    /// Connects from the client until the branch has asked the hub for it, and returns the result.
     fn attempt(&self, server: SocketAddr) -> io::Result<TcpStream> {
         eventually("a connect is carried", LIMIT, || {
             let before = self.flows();
@@ -70,7 +70,8 @@ impl Deployment {
         self.network.host("client").enter(|| thread::spawn(move || TcpStream::connect(server)))
     }
 
-    /// Connects on a thread of its own to a server that drops what `filter` says, and returns once the branch holds it.
+    /// Connects on a thread of its own to a server with `filter` in front, and returns once the branch holds the
+    /// connect.
     fn begin_held(&self, server: SocketAddr, filter: &Filter<'_>) -> JoinHandle<io::Result<TcpStream>> {
         eventually("a SYN is held", LIMIT, || {
             let (flows, dropped) = (self.flows(), filter.dropped());
@@ -83,11 +84,11 @@ impl Deployment {
     }
 }
 
-/// What a server drops without a word.
+/// Packets dropped by a server without a word.
 struct Filter<'a>(&'a Host);
 
 impl<'a> Filter<'a> {
-    /// Has a host drop new connections to the first port that fit a condition of nft.
+    /// Has a host drop new connections to the first port on a condition of nft.
     fn new(host: &'a Host, condition: &str) -> Self {
         let port = PORTS[0];
         let chain = "type filter hook input priority filter; policy accept;";
@@ -137,7 +138,7 @@ fn a_connect_takes_as_long_as_the_servers() {
 }
 
 #[test]
-fn servers_that_speak_first_are_heard_and_what_is_refused_is_refused() {
+fn servers_speaking_first_are_heard_and_refusals_passed_on() {
     isolated(|| {
         let Some(mut deployment) = deployment("", "") else { return };
         for server in deployment.servers() {
@@ -157,7 +158,7 @@ fn servers_that_speak_first_are_heard_and_what_is_refused_is_refused() {
         });
         let refused = deployment.begin(SocketAddr::new(server, NOBODY)).join().unwrap();
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
-        // And what is there goes when it ends.
+        // And everything goes at its end.
         deployment.branch.terminate();
         deployment.wait_until_direct();
         deployment.branch.wait(LIMIT);
@@ -185,7 +186,7 @@ fn clients_are_held_in_their_own_name() {
 }
 
 #[test]
-fn what_is_unreachable_is_so_at_once_and_what_is_forbidden_too() {
+fn unreachable_and_forbidden_servers_fail_at_once() {
     isolated(|| {
         let deny = "deny = [\"203.0.113.0/24\", \"2001:db8:1::/48\"]\n";
         let Some(deployment) = deployment("", deny) else { return };
@@ -207,7 +208,7 @@ fn what_is_unreachable_is_so_at_once_and_what_is_forbidden_too() {
 }
 
 #[test]
-fn a_filtered_server_is_waited_for_and_reached_once_the_filter_is_gone() {
+fn filtered_server_is_reached_once_the_filter_is_gone() {
     isolated(|| {
         let Some(deployment) = deployment("", "") else { return };
         for server in deployment.servers() {
@@ -225,7 +226,7 @@ fn a_filtered_server_is_waited_for_and_reached_once_the_filter_is_gone() {
 }
 
 #[test]
-fn a_gateway_that_is_killed_while_it_holds_is_out_of_the_way() {
+fn gateway_killed_while_holding_is_out_of_the_way() {
     isolated(|| {
         let Some(mut deployment) = deployment("", "") else { return };
         let server = SocketAddr::new(deployment.servers()[0], PORTS[0]);
@@ -248,7 +249,7 @@ fn a_gateway_that_is_killed_while_it_holds_is_out_of_the_way() {
 }
 
 #[test]
-fn a_gateway_that_hangs_while_it_holds_lets_go_and_forgets_what_it_held() {
+fn gateway_hanging_while_holding_lets_go_and_forgets() {
     isolated(|| {
         let Some(deployment) = deployment("", "") else { return };
         let server = SocketAddr::new(deployment.servers()[1], PORTS[0]);
@@ -258,7 +259,7 @@ fn a_gateway_that_hangs_while_it_holds_lets_go_and_forgets_what_it_held() {
         deployment.branch.set_stopped(true);
         let mut connection = Connection::new(connect.join().unwrap().unwrap());
         assert_eq!(connection.seen_as, connection.local());
-        // The server now answers what the hub has asked for the first SYN.
+        // The server now answers the hub's request for the first SYN.
         filter.lift();
         deployment.branch.set_stopped(false);
         deployment.taken_in(server.ip()).say("held again");
@@ -267,14 +268,14 @@ fn a_gateway_that_hangs_while_it_holds_lets_go_and_forgets_what_it_held() {
 }
 
 #[test]
-fn a_held_connect_is_never_asked_for_by_the_rules_of_another_interception() {
+fn held_connect_keeps_the_rules_of_its_interception() {
     isolated(|| {
         if !can_hold() {
             return;
         }
         let nobody = keygen(binary(), &tempfile::tempdir().unwrap().path().join("nobody.key"));
         let peer = format!("[[peer]]\nname = \"nobody\"\npublic_key = \"{nobody}\"\n");
-        // What goes to the other one is refused.
+        // Connects to the other one are refused.
         let other = format!(
             "[[intercept]]\nmode = \"tproxy\"\nlisten = \"127.0.0.1:15002\"\ninterfaces = [\"lan0\"]\n\
              ports = [{}]\nhold_syn = true\npeer = \"nobody\"\non_peer_loss = \"refuse\"\n",
@@ -299,7 +300,7 @@ fn a_held_connect_is_never_asked_for_by_the_rules_of_another_interception() {
             deployment.network.host("client").enter(move || {
                 thread::spawn(move || {
                     while !over.load(Ordering::Relaxed) {
-                        // What is dropped comes again later than there is time for, and is no failure.
+                        // A dropped one comes again too late, and is no failure.
                         let connected = TcpStream::connect_timeout(&server, Duration::from_millis(50));
                         assert!(!connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused));
                     }
@@ -308,7 +309,7 @@ fn a_held_connect_is_never_asked_for_by_the_rules_of_another_interception() {
         });
         let clients: Vec<_> = clients.collect();
         for round in 1..=10 {
-            // Links begin anew, so that the reload takes a while.
+            // Links begin anew, so the reload takes a while.
             let links = format!("[link]\nresume_window = \"{} s\"\n", 40 + round);
             deployment.reload(&(orders[round % 2].clone() + &links));
         }

@@ -1,4 +1,4 @@
-//! End hosts that take in their own connections.
+//! End hosts with interception of their own connections.
 
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -13,7 +13,7 @@ use super::connection::{self, Connection};
 use super::{Deployment, LIMIT, PORTS, Plan, recipe};
 use crate::common::wait::eventually;
 
-/// A deployment in which the client takes in its own connections.
+/// A deployment with interception of the client's own connections on the client.
 fn started(intercepts: &str) -> Option<Deployment> {
     let mut deployment = Deployment::new(&Plan { on: "client", intercepts, ..Plan::default() })?;
     deployment.start();
@@ -21,9 +21,9 @@ fn started(intercepts: &str) -> Option<Deployment> {
 }
 
 #[test]
-fn a_host_takes_in_its_own_connections_by_port_and_by_user_but_not_its_gateways() {
+fn host_intercepts_its_connections_but_not_its_gateways() {
     isolated(|| {
-        // The first names no user: it would take in the tunnel too, were that not the gateway's own.
+        // The first names no user: it would intercept the tunnel, too, were that not the gateway's own.
         let by_user =
             "[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15002\"\nusers = [\"65534\"]\n";
         let Some(mut deployment) = started(&format!("{}{by_user}", recipe("An end host"))) else { return };
@@ -68,7 +68,7 @@ fn host_connects_in_its_own_programs_names() {
 }
 
 #[test]
-fn host_reaches_link_local_addresses_and_metadata_services_as_without_a_gateway() {
+fn host_reaches_link_local_and_metadata_addresses_directly() {
     isolated(|| {
         let Some(deployment) = started(recipe("An end host")) else { return };
         for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
@@ -108,7 +108,7 @@ fn a_host_takes_in_the_connections_of_a_control_group() {
         for (client, server) in deployment.clients().into_iter().zip(deployment.servers()) {
             assert_eq!(deployment.connect(server, PORTS[0]).unwrap().seen_as.ip(), client, "another group's");
         }
-        // As a service that starts again has it: the same path, and another group.
+        // As with a restarted service: the same path, and another group.
         group.remove();
         group.make();
         group.is_taken_in(&deployment);
@@ -118,7 +118,7 @@ fn a_host_takes_in_the_connections_of_a_control_group() {
 }
 
 #[test]
-fn a_control_group_may_come_after_the_gateway_and_go_before_it() {
+fn control_group_may_come_late_and_go_early() {
     isolated(|| {
         let Some(group) = Group::new() else { return };
         group.remove();
@@ -147,7 +147,7 @@ struct Group {
 }
 
 impl Group {
-    /// Makes one; none, with the reason printed, where that is not allowed.
+    /// Makes one; none, with the reason printed, without permission.
     fn new() -> Option<Self> {
         let root = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let root = root.into_iter().find(|root| root.join("cgroup.controllers").exists());
@@ -163,7 +163,7 @@ impl Group {
         made.map(|path| Self { name, path })
     }
 
-    /// What takes in its connections.
+    /// The interception of its connections.
     fn intercept(&self) -> String {
         let name = &self.name;
         format!("[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15001\"\ncgroups = [\"{name}\"]\n")
@@ -199,7 +199,7 @@ impl Drop for Group {
     }
 }
 
-/// Connects as a user whose connections are taken in, to a port that is not for others.
+/// Connects as a user under interception, to a port closed to others.
 fn as_nobody(deployment: &Deployment) {
     let (hub, server) = (deployment.hubs()[0], deployment.servers()[0]);
     let script = format!("exec 3<>/dev/tcp/{server}/{} && head -n 1 <&3", PORTS[1]);

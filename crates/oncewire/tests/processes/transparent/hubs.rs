@@ -1,4 +1,4 @@
-//! Two hubs that both say that they front the server.
+//! Two hubs in front of the same server.
 
 use std::net::SocketAddr;
 
@@ -12,11 +12,11 @@ use crate::binary;
 use crate::common::gateway::{Gateway, keygen};
 use crate::common::wait::eventually;
 
-/// What a branch takes of what the hubs announce.
+/// Networks accepted by a branch from the hubs' announcements.
 const ACCEPTED: &str = "accept_networks = [\"198.18.0.0/16\", \"fd18::/16\"]\n";
 
 #[test]
-fn of_two_hubs_that_front_the_same_only_one_connects_in_clients_names() {
+fn only_one_of_two_fronting_hubs_uses_clients_names() {
     isolated(|| {
         if !has_nft() {
             return;

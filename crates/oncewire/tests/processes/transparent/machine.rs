@@ -1,4 +1,4 @@
-//! Machines that are set up differently.
+//! Machines with other setups.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -10,11 +10,11 @@ use super::{Deployment, LIMIT, PORTS, Plan, tproxy};
 use crate::binary;
 use crate::common::gateway::{Gateway, keygen};
 
-/// What a hub needs to connect in clients' names.
+/// A hub's setting for connecting in clients' names.
 const SOURCES: &str = "allow_sources = [\"198.18.1.0/24\", \"fd18:1::/64\"]\n";
 
 #[test]
-fn a_gateway_that_gave_up_its_privileges_still_loads_changes_and_removes_its_rules() {
+fn gateway_without_privileges_still_changes_its_rules() {
     isolated(|| {
         let intercepts = tproxy("client");
         let plan = Plan {
@@ -48,7 +48,7 @@ fn a_gateway_that_gave_up_its_privileges_still_loads_changes_and_removes_its_rul
     });
 }
 
-/// Lets the user `nobody` read the branch's files; false where there is no such user.
+/// Lets the user `nobody` read the branch's files; false without such a user.
 fn give_to_nobody(deployment: &Deployment) -> bool {
     let config = deployment.branch.config();
     let dir = config.parent().unwrap();
@@ -63,7 +63,7 @@ fn give_to_nobody(deployment: &Deployment) -> bool {
 }
 
 #[test]
-fn a_machine_that_checks_where_packets_come_from_takes_connections_in() {
+fn machine_with_reverse_path_checks_intercepts() {
     isolated(|| {
         // By itself, and as a VPN of WireGuard sets it.
         for (filter, by_mark) in [("1", "0"), ("2", "0"), ("0", "1"), ("1", "1")] {
@@ -88,7 +88,7 @@ fn a_machine_that_checks_where_packets_come_from_takes_connections_in() {
 }
 
 #[test]
-fn clients_without_ipv4_are_taken_in_across_a_tunnel_that_has_only_that() {
+fn clients_without_ipv4_cross_a_tunnel_of_ipv4() {
     isolated(|| {
         let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.network.host("client").sh("ip -4 addr flush dev eth0; ip -4 addr flush dev lo");
@@ -99,7 +99,7 @@ fn clients_without_ipv4_are_taken_in_across_a_tunnel_that_has_only_that() {
 }
 
 #[test]
-fn two_gateways_on_one_machine_come_and_go_without_each_other() {
+fn two_gateways_on_one_machine_are_independent() {
     isolated(|| {
         let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();

@@ -1,6 +1,6 @@
-//! Interception that clients know nothing of, on a network of namespaces.
+//! Transparent interception, on a network of namespaces.
 //!
-//! No test says when something must have happened: they wait until it does, on a machine that may be busy with others.
+//! No test has a deadline for an event: each waits for it, on a machine perhaps busy with others.
 
 mod arrivals;
 mod bridge;
@@ -21,12 +21,12 @@ mod signals;
 
 use deployment::{Deployment, LIMIT, PORTS, Plan};
 
-/// An interception of a port of what comes in from the client, as the manual has it for routers and bridges.
+/// An interception of a port for connections from the client, as in the manual for routers and bridges.
 fn tproxy(source: &str) -> String {
     format!("{}source = \"{source}\"\n", recipe("A router"))
 }
 
-/// The configuration that the manual gives under a heading.
+/// The manual's configuration under a heading.
 fn recipe(heading: &str) -> &'static str {
     let (_, section) = MANUAL.split_once(&format!("\n### {heading}\n")).unwrap();
     let (_, block) = section.split_once("```toml\n").unwrap();

@@ -1,4 +1,4 @@
-//! Ports of connections that gateways make: clients' own, and those of a hub that has few.
+//! Ports of gateways' connections: clients' own, and those of a hub with few.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
@@ -25,7 +25,7 @@ pub(super) fn connect_from(deployment: &Deployment, from: SocketAddr, server: Ip
     Connection::greeted(stream.ok()?, LIMIT)
 }
 
-/// Whether the hub remembers a connection that has ended.
+/// Whether the hub remembers an ended connection.
 fn remembers(deployment: &Deployment, client: SocketAddr) -> bool {
     let sockets = deployment.network.host("hub").sh("cat /proc/net/tcp /proc/net/tcp6");
     let port = format!(":{:04X} ", client.port());
@@ -34,7 +34,7 @@ fn remembers(deployment: &Deployment, client: SocketAddr) -> bool {
 }
 
 #[test]
-fn client_that_uses_its_port_again_at_once_is_connected() {
+fn client_reusing_its_port_at_once_is_connected() {
     isolated(|| {
         reuse_ports(true);
         reuse_ports(false);
@@ -45,7 +45,7 @@ fn client_that_uses_its_port_again_at_once_is_connected() {
 fn reuse_ports(timestamps: bool) {
     let plan = Plan { intercepts: &tproxy("client"), peer: SOURCES, ..Plan::default() };
     let Some(mut deployment) = Deployment::new(&plan) else { return };
-    // It forgets what it has ended, as after a restart.
+    // It forgets its ended connections, as after a restart.
     deployment.network.host("client").sh("echo 0 > /proc/sys/net/ipv4/tcp_max_tw_buckets");
     let kept = u8::from(timestamps);
     deployment.network.host("hub").sh(&format!("echo {kept} > /proc/sys/net/ipv4/tcp_timestamps"));

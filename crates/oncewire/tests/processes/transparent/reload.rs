@@ -1,4 +1,4 @@
-//! Interceptions that come, change and go while the gateway runs, and rules that others load.
+//! Interceptions added, changed and removed at runtime, and rules loaded by others.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ const REDIRECT: &str = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:1
                         interfaces = [\"lan0\"]\nports = [9090]\n";
 
 #[test]
-fn the_first_interception_comes_and_the_last_goes_without_a_restart() {
+fn first_interception_comes_and_last_goes_without_restart() {
     isolated(|| {
         let Some(mut deployment) = Deployment::new(&Plan::default()) else { return };
         deployment.start();
@@ -30,7 +30,7 @@ fn the_first_interception_comes_and_the_last_goes_without_a_restart() {
         deployment.connect_as(servers[0], PORTS[1], hubs[0]);
         assert!(deployment.reload("").contains("intercept redirect on 0.0.0.0:15002 removed"));
         deployment.connect_as(servers[1], PORTS[1], clients[1]);
-        // What was taken in is still led to the gateway, until that ends.
+        // An intercepted connection is led to the gateway up to its end.
         let rules = deployment.rules(&["--installed"]);
         assert!(rules.contains("socket transparent") && !rules.contains("goto intercept"), "{rules}");
         for (what, connections) in [("older", &mut older), ("first", &mut first), ("second", &mut second)] {
@@ -68,7 +68,7 @@ fn redirection_and_tproxy_take_each_others_place_on_a_port() {
 }
 
 #[test]
-fn rules_that_cannot_be_loaded_leave_those_that_are() {
+fn unloadable_rules_leave_the_loaded_ones() {
     isolated(|| {
         let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
@@ -91,7 +91,7 @@ fn rules_that_cannot_be_loaded_leave_those_that_are() {
 }
 
 #[test]
-fn rules_that_are_printed_work_once_a_shell_has_loaded_them() {
+fn printed_rules_work_once_loaded_by_a_shell() {
     isolated(|| {
         let intercepts = tproxy("gateway") + "rules = \"print\"\n";
         let Some(mut deployment) = Deployment::new(&Plan { intercepts: &intercepts, ..Plan::default() })

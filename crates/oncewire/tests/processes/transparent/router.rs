@@ -1,4 +1,4 @@
-//! Gateways that route for their clients.
+//! Gateways as their clients' routers.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::common::gateway::{Gateway, keygen};
 use crate::common::wait::eventually;
 
 #[test]
-fn new_connections_are_taken_in_and_older_ones_are_left_alone() {
+fn new_connections_are_intercepted_and_older_ones_left_alone() {
     isolated(|| {
         let Some(mut deployment) = Deployment::of_routers() else { return };
         let mut older = deployment.take_in_beside_older("goto intercept-0");
@@ -89,7 +89,7 @@ fn gateway_behind_one_without_ports_reaches_the_same_hub() {
         let Some(mut deployment) = Deployment::new(&plan) else { return };
         deployment.start();
         deployment.connect_as(deployment.servers()[0], PORTS[1], deployment.hubs()[0]);
-        // What the branch's configuration says of the hub.
+        // The branch's configuration of the hub.
         let config = std::fs::read_to_string(deployment.branch.config()).unwrap();
         let hub = config.split("[[peer]]").nth(1).unwrap().split("[[").next().unwrap();
         let config = format!(
@@ -131,7 +131,7 @@ fn servers_see_the_clients_address_and_port() {
 }
 
 #[test]
-fn a_hub_connects_in_the_name_of_no_client_that_it_was_not_told_of() {
+fn hub_connects_only_in_names_of_allowed_clients() {
     isolated(|| {
         let sources = "allow_sources = [\"198.18.7.0/24\"]\n";
         let plan = Plan { intercepts: &tproxy("client"), peer: sources, ..Plan::default() };
@@ -148,13 +148,13 @@ fn a_hub_connects_in_the_name_of_no_client_that_it_was_not_told_of() {
 }
 
 #[test]
-fn a_gateway_that_is_killed_is_out_of_the_way() {
+fn killed_gateway_is_out_of_the_way() {
     isolated(|| {
         let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
         deployment.connect_as(deployment.servers()[0], PORTS[0], deployment.hubs()[0]);
         deployment.branch.kill();
-        // Nobody listens where the rule leads, so it does not match.
+        // Nobody listens at the rule's target, so it does not match.
         deployment.wait_until_direct();
         assert!(deployment.rules(&["--remove"]).starts_with("removed table inet oncewire-branch"));
         assert!(deployment.rules(&["--remove"]).starts_with("there is no table"));
@@ -162,7 +162,7 @@ fn a_gateway_that_is_killed_is_out_of_the_way() {
 }
 
 #[test]
-fn a_gateway_that_hangs_is_out_of_the_way_until_it_goes_on() {
+fn hanging_gateway_is_out_of_the_way_until_it_continues() {
     isolated(|| {
         let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
@@ -176,7 +176,7 @@ fn a_gateway_that_hangs_is_out_of_the_way_until_it_goes_on() {
 }
 
 #[test]
-fn rules_that_somebody_removed_come_back() {
+fn rules_removed_by_others_come_back() {
     isolated(|| {
         let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
@@ -189,7 +189,7 @@ fn rules_that_somebody_removed_come_back() {
 }
 
 #[test]
-fn routing_rules_and_routes_that_somebody_removed_come_back() {
+fn routing_removed_by_others_comes_back() {
     isolated(|| {
         let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
@@ -220,7 +220,7 @@ fn routing_rules_and_routes_that_somebody_removed_come_back() {
 }
 
 #[test]
-fn a_gateway_redirects_connections_that_pass_through_it() {
+fn gateway_redirects_connections_through_it() {
     isolated(|| {
         let intercepts = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15001\"\nscope = \"gateway\"\n\
                           interfaces = [\"lan0\"]\nnetworks = [\"198.18.2.0/24\", \"fd18:2::/64\"]\n";
@@ -230,7 +230,7 @@ fn a_gateway_redirects_connections_that_pass_through_it() {
             let mut taken = deployment.connect_as(server, PORTS[0], hub);
             taken.say("with another destination");
         }
-        // Whoever connects to the port itself asks for no other place.
+        // A connection to the port itself asks for no other place.
         let strange = deployment.connect([198, 18, 1, 1].into(), 15001);
         assert!(strange.is_none());
         eventually("it is counted", LIMIT, || {

@@ -12,11 +12,11 @@ use crate::common::wait::eventually;
 
 const SOURCES: &str = "allow_sources = [\"198.18.1.0/24\", \"fd18:1::/64\"]\n";
 
-/// A deployment whose hub has services on all of its addresses, with this in its `[gateway]`.
+/// A deployment with services on all of its hub's addresses, with this in its `[gateway]`.
 fn deployment(hub: &str) -> Option<Deployment> {
     let plan = Plan { intercepts: &tproxy("client"), peer: SOURCES, hub, ..Plan::default() };
     let deployment = Deployment::new(&plan)?;
-    // As a router has addresses that no interface's failure takes away.
+    // As a router has addresses beyond the failure of any interface.
     deployment.network.host("hub").sh("ip addr add 198.18.2.77/32 dev lo; ip addr add fd18:2::77/128 dev lo");
     for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
         connection::serve(deployment.network.host("hub"), SocketAddr::new(any, PORTS[0]));
@@ -55,7 +55,7 @@ fn services_of_the_hub_see_the_client() {
 fn client_without_its_gateway_is_answered_directly() {
     isolated(|| {
         let Some(mut deployment) = deployment("") else { return };
-        // It forgets what it has ended.
+        // It forgets its ended connections.
         deployment.network.host("client").sh("echo 0 > /proc/sys/net/ipv4/tcp_max_tw_buckets");
         deployment.start();
         let mut ports = Vec::new();
@@ -78,7 +78,7 @@ fn client_without_its_gateway_is_answered_directly() {
 }
 
 #[test]
-fn service_of_the_hub_that_refuses_ends_the_connection() {
+fn refusing_service_of_the_hub_ends_the_connection() {
     isolated(|| {
         let Some(mut deployment) = deployment("") else { return };
         deployment.start();

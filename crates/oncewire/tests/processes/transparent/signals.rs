@@ -1,4 +1,4 @@
-//! Signals that come while programs load or remove rules, which may take as long as they like.
+//! Signals during the loading or removal of rules by slow programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use crate::binary;
 use crate::common::gateway::{Gateway, keygen};
 use crate::common::wait::eventually;
 
-/// A lone gateway whose `nft` only keeps a list, and waits when it is told to.
+/// A lone gateway with an `nft` that only keeps a list, and waits when told to.
 struct Slow {
     gateway: Gateway,
     dir: TempDir,
@@ -58,9 +58,9 @@ impl Slow {
         eventually("nft waits", LIMIT, || self.path("waits").exists().then_some(()));
     }
 
-    /// Lets every `nft` that waits go on.
+    /// Lets every waiting `nft` go on.
     fn go(&self) {
-        // Whoever has not opened it yet is waited for.
+        // A late opener is waited for.
         fs::write(self.path("go"), "go\n").unwrap();
     }
 
@@ -68,7 +68,7 @@ impl Slow {
         eventually(line, LIMIT, || self.gateway.whole_log().contains(line).then_some(()));
     }
 
-    /// What `nft` was called with.
+    /// The arguments of `nft`'s calls.
     fn calls(&self) -> String {
         fs::read_to_string(self.path("calls")).unwrap_or_default()
     }
@@ -83,13 +83,13 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-/// The usual network, of which one host is used.
+/// The usual network, for one of its hosts.
 fn network() -> Option<Network> {
     Network::builder().line(Line::Plain).build_or_skip()
 }
 
 #[test]
-fn a_gateway_that_is_stopped_while_it_starts_leaves_no_rules() {
+fn gateway_stopped_during_its_start_leaves_no_rules() {
     isolated(|| {
         let Some(network) = network() else { return };
         let mut slow = Slow::new();
@@ -111,7 +111,7 @@ fn a_gateway_that_is_stopped_while_it_starts_leaves_no_rules() {
 }
 
 #[test]
-fn a_gateway_that_is_stopped_while_it_reloads_leaves_no_rules() {
+fn gateway_stopped_during_a_reload_leaves_no_rules() {
     isolated(|| {
         let Some(network) = network() else { return };
         let mut slow = Slow::new();
@@ -132,7 +132,7 @@ fn a_gateway_that_is_stopped_while_it_reloads_leaves_no_rules() {
 }
 
 #[test]
-fn a_program_that_does_not_end_does_not_keep_a_gateway_from_ending() {
+fn endless_program_does_not_keep_a_gateway_from_ending() {
     isolated(|| {
         let Some(network) = network() else { return };
         let mut slow = Slow::new();
@@ -163,7 +163,7 @@ fn a_second_signal_removes_rules_and_waits_for_nothing_else() {
         slow.gateway.terminate();
         assert_eq!(slow.gateway.wait(LIMIT).code(), Some(1));
         assert!(!slow.has_rules(), "{}", slow.calls());
-        // What waits is let go.
+        // Waiting calls are let go.
         slow.go();
     });
 }

@@ -12,22 +12,22 @@ use super::excuses::Harm;
 use super::schedule::{Change, Fault, Step};
 use super::worker::Run;
 
-/// What a pair has been through, and what was seen meanwhile.
+/// The faults of a pair, and the observations meanwhile.
 pub(super) struct Blows<'a> {
     pub(super) pair: &'a mut PairInNetwork,
     pub(super) run: &'a Run,
-    /// What was appended to each configuration.
+    /// The additions to each configuration.
     changes: [BTreeSet<Change>; 2],
     moved: bool,
-    /// The most memory that a gateway had in use.
+    /// The most memory in use by a gateway.
     pub(super) resident: u64,
-    /// Flows that gateways refused because the peer was gone, up to when each process ended.
+    /// Flows refused by gateways for lack of the peer, up to each process's end.
     pub(super) peer_lost: u64,
-    /// What became of reads of chunk stores, up to when each process ended.
+    /// Outcomes of chunk stores' reads, up to each process's end.
     pub(super) reads: Reads,
 }
 
-/// Chunks that stores had, those that were damaged, and those that could not be read at the time.
+/// Chunks found in stores, damaged ones, and those unreadable at the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reads {
     pub(super) found: u64,
@@ -127,7 +127,7 @@ impl<'a> Blows<'a> {
         gateway.write_config(&config);
     }
 
-    /// Changes some bytes in each file of a store, wherever they are and whoever writes there.
+    /// Changes some bytes in each file of a store, at any place and under any writer.
     fn rot(&self, place: Place, which: u64) {
         let mut rng = Rng::new(which);
         let store = self.pair.state(place).join("store");
@@ -140,13 +140,13 @@ impl<'a> Blows<'a> {
             let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
             for _ in 0..ROTTEN {
                 let at = rng.below(len.max(1)) as u64;
-                // One that is cut meanwhile grows again by this, which is damage as well.
+                // A file cut meanwhile grows again by this, another kind of damage.
                 file.write_all_at(&[rng.below(256) as u8], at).unwrap();
             }
         }
     }
 
-    /// Takes note of what became of reads of a store before its process ends.
+    /// Takes note of the outcomes of a store's reads before its process ends.
     pub(super) fn count_reads(&mut self, place: Place) {
         let status = self.pair.at(place, |gateway| gateway.ask("status")).expect("a status");
         let count = |key: &str| status["store"][key].as_u64().unwrap();
@@ -158,7 +158,7 @@ impl<'a> Blows<'a> {
         self.reads.later += count("unreadable") + count("turned_away");
     }
 
-    /// Checks what must hold at all times.
+    /// Checks the invariants.
     pub(super) fn look(&mut self) {
         for place in Place::BOTH {
             self.resident = self.resident.max(self.pair.gateway(place).resident());
@@ -183,7 +183,7 @@ impl PairInNetwork {
     /// Gives the branch its second address on the line and takes its first, or the other way round.
     fn renumber(&self, second: bool) {
         let [old, new] = if second { [1, 3] } else { [3, 1] };
-        // The new one must not go with the old one, whose network it is in.
+        // The new one must not go with the old one's network.
         self.network.host("branch").sh(&format!(
             "echo 1 > /proc/sys/net/ipv4/conf/wan0/promote_secondaries; ip addr add 198.19.1.{new}/24 dev wan0; \
              ip addr del 198.19.1.{old}/24 dev wan0; ip route replace default via 198.19.1.2"
@@ -200,7 +200,7 @@ fn rest(time: Duration) {
     }
 }
 
-/// Bytes that change in a file: of a segment of 8 MiB, every tenth container or so.
+/// Changed bytes in a file: of a segment of 8 MiB, every tenth container or so.
 const ROTTEN: usize = 12;
 
 /// A minute without a path has dialling wait for some seconds, and TCP for longer.

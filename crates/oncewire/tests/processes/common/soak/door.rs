@@ -12,7 +12,7 @@ use super::super::clients::{http_ask, socks_ask};
 use super::super::network::{FORWARDED, HTTP, OWN, REDIRECT, SOCKS, TPROXY};
 use super::plan::Way;
 
-/// Where clients go in, and where they want to.
+/// The clients' way in, and their destination.
 pub(super) struct Door {
     network: Arc<Network>,
 }
@@ -47,7 +47,7 @@ impl Door {
         }
     }
 
-    /// Whether a connection that the origin sees from there came by the link.
+    /// Whether a connection came by the link, from its address at the origin.
     pub(super) fn is_the_hub(&self, address: IpAddr) -> bool {
         Family::BOTH.iter().any(|family| self.network.host("hub").lan_ip(*family) == address)
     }
@@ -56,7 +56,7 @@ impl Door {
         self.connect_from(None, host, to)
     }
 
-    /// Connects from an address of the host that it keeps.
+    /// Connects from an address of the host's own.
     fn connect_from(&self, from: Option<SocketAddr>, host: &str, to: SocketAddr) -> io::Result<TcpStream> {
         let socket = self.network.host(host).enter(|| {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;

@@ -1,14 +1,14 @@
-//! What the current faults excuse.
+//! The excuses from current faults.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What a fault may do to flows beside holding them up and refusing new ones.
+/// A fault's effect on flows beside delays and refusals of new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Harm {
     /// Nothing.
     None,
-    /// It may end those that go by no link.
+    /// It may end those without a link.
     EndsDirect,
     /// It may end all.
     EndsAll,
@@ -45,7 +45,7 @@ impl Excuses {
         self.any(from, |window| window.harm >= least)
     }
 
-    /// Whether the link was away since `from`, so that flows could be refused.
+    /// Whether the link was away since `from`, so flows could be refused.
     pub(super) fn away(&self, from: Instant) -> bool {
         self.any(from, |_| true)
     }
@@ -65,5 +65,5 @@ impl Excuses {
     }
 }
 
-/// What was under way when the link came back may still be told of it.
+/// Flows under way at the link's return may still be told of the outage.
 const SETTLING: Duration = Duration::from_secs(2);

@@ -1,9 +1,10 @@
-//! A pair in a network on which everything goes wrong at once.
+//! A soak test: a pair in a network under all faults at once.
 //!
-//! Transfers of all kinds go in by every mode while the line loses, delays, reorders, repeats and is cut, and gateways
-//! are killed, stopped, reconfigured and moved, all of it drawn from one seed. Every byte is compared at both ends. A
-//! transfer may be ended only by what ends connections, refused only while the link was away, and nothing may stand
-//! still for a minute beyond what the faults explain. Afterwards nothing may be left behind.
+//! Transfers of all kinds go in by every mode while the line loses, delays, reorders, repeats and is cut, and
+//! gateways are killed, stopped, reconfigured and moved, all of it drawn from one seed. Every byte is compared at
+//! both ends. Only faults with the power to end connections may end a transfer, refusals are allowed only while the
+//! link was away, and nothing may stall for a minute beyond the faults' explanation. Afterwards nothing may be left
+//! behind.
 
 mod blows;
 mod door;
@@ -31,23 +32,23 @@ use door::Door;
 use remains::Remains;
 use worker::{Outcome, Run};
 
-/// How long, and which run.
+/// The duration, and the seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Soak {
     /// Seed of all contents, plans and faults.
     pub(crate) seed: u64,
-    /// After this, the round of faults that is on is the last.
+    /// The round of faults at this time is the last.
     pub(crate) lasts: Duration,
     /// For how long the path is gone at most.
     pub(crate) longest: Duration,
     /// Transfers at once.
     pub(crate) workers: usize,
-    /// Whether both gateways have chunk stores, whose files rot.
+    /// Whether both gateways have chunk stores, with rotting files.
     pub(crate) store: bool,
 }
 
-/// Runs it, prints its plan and what it saw, and panics on what must not be. False, with the reason printed, where
-/// it cannot run.
+/// Runs it, prints its plan and observations, and panics on a violation. False, with the reason printed, if it cannot
+/// run.
 pub(crate) fn run(binary: &Path, soak: &Soak) -> bool {
     println!("seed {}", soak.seed);
     raise_open_files();
@@ -71,7 +72,7 @@ pub(crate) fn run(binary: &Path, soak: &Soak) -> bool {
     let faults = strike(&mut blows, soak);
     blows.pair.network.wan().set(&fair()).unwrap();
     run.stop();
-    // A path that was gone has TCP wait about as long again.
+    // After an outage TCP may wait about as long again.
     println!("no more faults; what they held up may take until {} s from now", ENDING.as_secs());
     let ending = Instant::now();
     let over = || workers.iter().all(|worker| worker.is_finished()) && run.is_idle();
@@ -94,7 +95,7 @@ pub(crate) fn run(binary: &Path, soak: &Soak) -> bool {
     }
     println!("{}; {faults} faults; most memory {} MiB", run.summary(), resident >> 20);
     assert!(run.count(Outcome::Complete) > 0 && resident < MEMORY, "{} MiB in use", resident >> 20);
-    // A link that a slow machine or the line's losses took for dead refuses too, and says so.
+    // A link taken for dead on a slow machine or a lossy line refuses, too, and says so.
     let alone = run.count(Outcome::RefusedAlone);
     assert!(alone <= peer_lost, "seed {}: {alone} refused for no reason", soak.seed);
     remains.check(&mut pair);
@@ -117,7 +118,7 @@ fn strike(blows: &mut Blows<'_>, soak: &Soak) -> usize {
     faults
 }
 
-/// An origin at every port that a way leads to.
+/// An origin at every port of all ways.
 fn serve(pair: &PairInNetwork, run: &Arc<Run>) -> Vec<Origin> {
     let ports = [FORWARDED, TPROXY[0], REDIRECT, OWN];
     let each = ports.into_iter().flat_map(|port| Family::BOTH.map(|family| (family, port)));
@@ -143,14 +144,14 @@ fn dump(pair: &PairInNetwork, place: Place) {
     }
 }
 
-/// Flows that wait longer than any fault here, and silence that is noticed soon.
+/// Flows with more patience than any fault here, and quick detection of silence.
 const SETTINGS: &str =
     "[link]\nresume_window = \"10 min\"\ndead_after = \"4 s\"\n[cache]\nmemory = \"256 MiB\"\n";
-/// Logs that wrap.
+/// Wrapping logs.
 const WITHOUT_STORE: &str = "log_memory = \"16 MiB\"\n";
-/// Logs that leave much to the chunk stores, which wrap as well.
+/// Logs too small without the chunk stores, and stores that wrap as well.
 const WITH_STORE: &str = "log_memory = \"4 MiB\"\nstore_disk = \"128 MiB\"\n";
-/// `memory`, and what a gateway may use beside it: code, threads, sockets' buffers, TLS.
+/// `memory`, and a gateway's other needs: code, threads, sockets' buffers, TLS.
 const MEMORY: u64 = (256 + 192) << 20;
-/// The last transfers may wait for what the last fault held up.
+/// The last transfers may wait for the end of the last fault.
 const ENDING: Duration = Duration::from_secs(600);

@@ -1,4 +1,4 @@
-//! What a transfer is to do, from its number alone: client and origin agree without a word.
+//! A transfer's plan, from its number alone: client and origin agree without a word.
 
 use oncewire_testnet::Family;
 
@@ -21,7 +21,7 @@ impl Side {
     }
 }
 
-/// Which direction goes when.
+/// The order of the directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Both at once.
@@ -55,7 +55,7 @@ pub(super) struct Plan {
     pub(super) order: Order,
     pub(super) way: Way,
     pub(super) family: Family,
-    /// Who reads slowly.
+    /// The slow reader.
     pub(super) slow: Option<Side>,
     pub(super) reset: Option<Reset>,
 }
@@ -78,7 +78,7 @@ pub(super) struct Content {
 }
 
 impl Plan {
-    /// What transfer `id` does in the run of `seed`.
+    /// The plan of transfer `id` in the run of `seed`.
     pub(super) fn of(seed: u64, id: u64) -> Self {
         let mut rng = Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ id);
         let order = match rng.below(10) {
@@ -112,7 +112,7 @@ impl Plan {
         (self.up.len + self.down.len) as u64
     }
 
-    /// What `side` sends.
+    /// The bytes from `side`.
     pub(super) fn sends(&self, side: Side) -> Vec<u8> {
         match side {
             Side::Client => self.up.bytes(),
@@ -120,7 +120,7 @@ impl Plan {
         }
     }
 
-    /// What `side` is to get.
+    /// The bytes for `side`.
     pub(super) fn gets(&self, side: Side) -> Vec<u8> {
         match side {
             Side::Client => self.down.bytes(),
@@ -130,7 +130,7 @@ impl Plan {
 }
 
 impl Content {
-    /// New content, or an edited copy of what a recent transfer may have carried; small ones are as frequent.
+    /// New content, or an edited copy of a recent transfer's; small ones are as frequent.
     fn draw(rng: &mut Rng, id: u64, most: usize) -> Self {
         let back = if rng.below(2) == 0 { 0 } else { rng.below(REPEATS_WITHIN) as u64 };
         let base = id.saturating_sub(back);

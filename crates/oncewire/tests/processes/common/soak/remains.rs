@@ -1,4 +1,4 @@
-//! What may not be left behind.
+//! Checks for anything left behind.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use super::super::leaks::Files;
 use super::super::network::{PairInNetwork, Place};
 use super::super::wait::eventually;
 
-/// What there was before the gateways were started.
+/// The state before the gateways' start.
 pub(super) struct Before {
     rules: [String; 2],
 }
 
-/// What there was before anybody used them.
+/// The state before any use.
 pub(super) struct Remains {
     rules: [String; 2],
     files: [Files; 2],
@@ -20,27 +20,27 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// Looks at a pair that does not run yet.
+    /// Looks at a stopped pair.
     pub(super) fn before(pair: &PairInNetwork) -> Before {
         Before { rules: Place::BOTH.map(|place| rules(pair, place)) }
     }
 
-    /// Waits until nothing is left of what was done, ends both gateways, and looks once more.
+    /// Waits until nothing is left of the transfers, ends both gateways, and looks once more.
     pub(super) fn check(&self, pair: &mut PairInNetwork) {
         for place in Place::BOTH {
-            let what = format!("all flows of the {} are gone", place.name());
-            eventually(&what, LIMIT, || {
+            let goal = format!("all flows of the {} are gone", place.name());
+            eventually(&goal, LIMIT, || {
                 let peer = pair.at(place, Gateway::peer);
                 let flows = pair.at(place, |gateway| gateway.ask("flows"))?;
                 let none = flows["flows"].as_array().is_some_and(Vec::is_empty);
                 (none && peer["flows_open"] == 0 && peer["lanes"]["busy"] == 0).then_some(())
             });
             self.files[place as usize].wait_for(LIMIT, || Some(pair.at(place, Files::of)));
-            let what = format!(
+            let goal = format!(
                 "sockets of the {}'s host are closed, and no end of a stream goes unread",
                 place.name()
             );
-            eventually(&what, LIMIT, || {
+            eventually(&goal, LIMIT, || {
                 let (sockets, waiting) = connections(pair, place);
                 (sockets <= self.sockets[place as usize] && waiting == 0).then_some(())
             });
@@ -65,7 +65,7 @@ impl Before {
     }
 }
 
-/// Connections of a host that are open, without lanes for flows, and those of them whose other end has closed.
+/// A host's open connections, without lanes for flows, and those of them closed by the other end.
 fn connections(pair: &PairInNetwork, place: Place) -> (usize, usize) {
     let lanes = pair.at(place, Gateway::peer)["lanes"].clone();
     let lanes = ["busy", "spare"].iter().filter_map(|key| lanes[key].as_u64()).sum::<u64>();
@@ -82,7 +82,7 @@ fn connections(pair: &PairInNetwork, place: Place) -> (usize, usize) {
     (count(ESTABLISHED).saturating_sub(usize::try_from(lanes).unwrap()), count(CLOSE_WAIT))
 }
 
-/// Rules and routes of a host that a gateway could have left behind.
+/// Rules and routes of a host perhaps left behind by a gateway.
 fn rules(pair: &PairInNetwork, place: Place) -> String {
     pair.network.host(place.name()).sh(
         "nft list ruleset; for family in -4 -6; do ip $family rule; ip $family route show table all; done \

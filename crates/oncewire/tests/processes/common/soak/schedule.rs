@@ -1,4 +1,4 @@
-//! What goes wrong and in which order, from a seed alone.
+//! Faults and their order, from a seed alone.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use oncewire_testnet::{Gilbert, LinkParams};
 use super::super::data::Rng;
 use super::super::network::Place;
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fault {
     /// The line is of this kind from now on, up and down.
     Weather(Box<[LinkParams; 2]>),
-    /// What is sent up, or down, is lost.
+    /// Total loss up, or down.
     Cut([bool; 2]),
     /// Lanes are reset, new ones refused.
     Reject,
@@ -25,18 +25,18 @@ pub(super) enum Fault {
     Reload(Place, Change),
     /// The branch gets another address on the line.
     Move,
-    /// Bytes in the files of a gateway's chunk store change; which, follows from the number.
+    /// Bytes in the files of a gateway's chunk store change, by the number.
     Rot(Place, u64),
 }
 
-/// What differs in another configuration.
+/// The difference of another configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Change {
     /// It is no configuration.
     Broken,
-    /// A policy, which concerns new flows only.
+    /// A policy, for new flows only.
     Policy,
-    /// The codec, which starts the link anew.
+    /// The codec; the link starts anew.
     Link,
 }
 
@@ -48,8 +48,8 @@ pub(super) struct Step {
     pub(super) lasts: Duration,
 }
 
-/// Draws one round: every kind of fault, in an order drawn anew. `longest` bounds how long the path is gone;
-/// with a `store`, its files are among what goes wrong.
+/// Draws one round: every kind of fault, in an order drawn anew. `longest` bounds outages of the path; with a
+/// `store`, its files are among the faults.
 pub(super) fn round(rng: &mut Rng, longest: Duration, store: bool) -> Vec<Step> {
     let place = |rng: &mut Rng| Place::BOTH[rng.below(2)];
     let mut faults = vec![
@@ -83,7 +83,7 @@ pub(super) fn round(rng: &mut Rng, longest: Duration, store: bool) -> Vec<Step> 
 }
 
 impl Change {
-    /// What is appended to the configuration.
+    /// The addition to the configuration.
     pub(super) fn toml(self) -> &'static str {
         match self {
             Self::Broken => "",
@@ -102,7 +102,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What a line does up / down.
+/// A line's properties up / down.
 fn describe(line: &[LinkParams; 2]) -> String {
     let each = line.each_ref().map(|way| {
         let burst = way.gilbert.map_or(0.0, |gilbert| gilbert.p13);
@@ -134,7 +134,7 @@ impl Fault {
     }
 }
 
-/// Draws what one direction of the line is like: fast enough that transfers end, and bad in one way or several.
+/// Draws one direction's properties: fast enough for transfers to end, and bad in one way or several.
 fn weather(rng: &mut Rng) -> LinkParams {
     let delay = Duration::from_millis(2 + rng.below(40) as u64);
     let mut chance = |one_in: usize, most: f64| match rng.below(one_in) {

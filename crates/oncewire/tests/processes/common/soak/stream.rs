@@ -1,4 +1,4 @@
-//! One end of a transfer: sends and reads as planned, and says how it ended.
+//! One end of a transfer: sends and reads as planned, and reports its end.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,9 +19,9 @@ pub(super) enum End {
     ResetHere,
     /// The connection broke after so many bytes had come.
     Broken(usize, ErrorKind),
-    /// The stream ended in order after so many bytes, which are not all: nothing excuses that.
+    /// The stream ended in order after so many bytes, too few: nothing excuses this.
     Short(usize),
-    /// What nothing excuses either: wrong bytes, too many, or silence.
+    /// Never excused either: wrong bytes, too many, or silence.
     Wrong(String),
 }
 
@@ -44,7 +44,7 @@ pub(super) fn play(
         None => (part.run(plan.order), false),
     };
     if reset || result.is_err() {
-        // Whoever is in between must not wait for what will not come.
+        // The gateways in between must not wait in vain.
         clients::reset(stream);
     }
     result.err().unwrap_or(if reset { End::ResetHere } else { End::Complete })
@@ -77,8 +77,8 @@ impl Part<'_> {
         }
     }
 
-    /// How reading ended says more, but the kernel tells of a reset only once: after a write that failed, a read
-    /// finds the end of the stream.
+    /// The end of reading says more, but the kernel tells of a reset only once: after a failed write, a read finds
+    /// the end of the stream.
     fn together(&self) -> Result<(), End> {
         std::thread::scope(|scope| {
             let sending = scope.spawn(|| self.send_all());
@@ -176,7 +176,7 @@ impl Part<'_> {
     }
 }
 
-/// How often a socket that stands still is looked at.
+/// The interval of looks at a stalled socket.
 const LOOK: Duration = Duration::from_secs(1);
 const CHUNK: usize = 64 << 10;
 /// A slow reader takes so much a hundred times a second at most.

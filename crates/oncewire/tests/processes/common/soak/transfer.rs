@@ -7,7 +7,7 @@ use super::excuses::Excuses;
 use super::plan::Side;
 use super::stream::End;
 
-/// What is known of a transfer while it runs, and after.
+/// The state of a transfer during its run, and after.
 pub(super) struct Transfer {
     pub(super) start: Instant,
     state: Mutex<State>,
@@ -21,7 +21,7 @@ struct State {
     ends: [Option<End>; 2],
 }
 
-/// By which way a transfer came to the origin.
+/// A transfer's way to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path {
     /// From the hub.
@@ -30,18 +30,18 @@ pub(super) enum Path {
     Direct,
 }
 
-/// What silence means.
+/// The meaning of silence.
 pub(super) enum Silence {
     /// Nothing yet.
     Patience,
-    /// The other end may be gone without a word that reached us.
+    /// The other end may be gone without a word to us.
     Lost,
     /// Nothing explains it.
     Stuck(Duration),
 }
 
 impl Transfer {
-    /// A transfer that begins now.
+    /// A new transfer.
     pub(super) fn new() -> Self {
         let start = Instant::now();
         let state = State { moved: start, arrived: None, ends: [None, None] };
@@ -73,10 +73,10 @@ impl Transfer {
         self.state.lock().unwrap().ends[side as usize].clone()
     }
 
-    /// Says what it means that nothing comes for `side`.
+    /// Returns the meaning of silence for `side`.
     ///
-    /// TCP waits about as long again as a path was gone. What ends a direct connection may be lost on the line, and
-    /// is not repeated; on a link it never is.
+    /// TCP waits about as long again as an outage. The end of a direct connection may be lost on the line, without a
+    /// repeat; on a link it never is.
     pub(super) fn silence(&self, side: Side, excuses: &Excuses) -> Silence {
         let (moved, direct, other_is_over) = {
             let state = self.state.lock().unwrap();
@@ -94,5 +94,5 @@ impl Transfer {
 
 /// Nothing may stand still longer at both ends, not counting faults.
 pub(super) const HANG: Duration = Duration::from_secs(60);
-/// After so long, a direct connection whose other end may be gone is given up.
+/// After so long, a direct connection with a possibly vanished other end is given up.
 const FORLORN: Duration = Duration::from_secs(10);

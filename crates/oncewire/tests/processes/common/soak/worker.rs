@@ -1,4 +1,4 @@
-//! The clients, the origin's side, and the judgement of what both saw.
+//! The clients, the origin's side, and the judgement of both.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use super::plan::{Plan, Side, Way};
 use super::stream::{self, End};
 use super::transfer::{HANG, Path, Transfer};
 
-/// What all workers share.
+/// The state shared by all workers.
 pub(super) struct Run {
     seed: u64,
     door: Door,
@@ -49,7 +49,7 @@ impl Run {
         }
     }
 
-    /// Lets workers finish what they are at.
+    /// Lets workers finish their present transfers.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -123,7 +123,7 @@ impl Run {
         match stream.read_exact(&mut id).map(|()| u64::from_be_bytes(id)) {
             Ok(PROBE) => drop(stream.write_all(&id)),
             Ok(id) => self.take_part(id, stream),
-            // Whoever opened it was told of a failure, or will be.
+            // The opener was told of a failure, or will be.
             Err(_) => clients::reset(stream),
         }
         self.serving.fetch_sub(1, Ordering::SeqCst);
@@ -152,7 +152,7 @@ impl Run {
         Arc::clone(transfers.entry(id).or_insert_with(|| Arc::new(Transfer::new())))
     }
 
-    /// What came of a transfer, given how the client saw it end.
+    /// The outcome of a transfer, given the client's view of its end.
     fn judge(&self, plan: &Plan, transfer: &Transfer, client: End) -> Result<Outcome, String> {
         let direct = transfer.arrived() == Some(Path::Direct);
         let ended = || self.excuses.ended(transfer.start, direct);
@@ -205,7 +205,7 @@ impl Run {
     }
 }
 
-/// What became of a transfer.
+/// The outcome of a transfer.
 #[derive(Clone, Copy)]
 pub(super) enum Outcome {
     Complete,
@@ -223,7 +223,7 @@ const OUTCOMES: [&str; 5] = [
     "refused during a fault",
     "refused though no fault was on",
 ];
-/// A transfer that is none: the origin sends the number back.
+/// A mere probe: the origin sends the number back.
 const PROBE: u64 = u64::MAX;
 /// The origin's end of a transfer is noticed within a look or two.
 const MARGIN: Duration = Duration::from_secs(10);
