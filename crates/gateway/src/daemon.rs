@@ -52,7 +52,7 @@ mod upkeep;
 pub struct Gateway {
     report: Arc<Report>,
     site: Arc<Site>,
-    /// Dropped after the tasks ended, when nothing is remembered any more.
+    /// Dropped after the tasks ended, with nothing left to log.
     logs: Option<Logs>,
     rules: Option<rules::Loaded>,
     stop: watch::Sender<bool>,
@@ -118,7 +118,7 @@ pub enum StartError {
          gateway of this name: {0}"
     )]
     Hold(io::Error),
-    /// Another process keeps its logs in the state folder.
+    /// Another process keeps its logs in the state directory.
     #[error("another oncewire uses {path} (`[gateway] state`); give each gateway a folder of its own",
             path = .0.display())]
     StateInUse(PathBuf),
@@ -128,7 +128,7 @@ pub enum StartError {
     /// The configuration contradicts the state on disk.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The chunk store cannot be used as it is.
+    /// The chunk store is unusable in its present state.
     #[error(transparent)]
     Store(#[from] chunks::OpenError),
     /// The chunk store has no thread to be opened on.
@@ -292,8 +292,8 @@ impl Gateway {
         }
     }
 
-    /// Stops in order: takes no new connections, lets flows finish within `deadline`, resets the rest, and tells
-    /// the peers.
+    /// Stops in order: takes no new connections, lets flows finish within `deadline`, resets the rest, and
+    /// notifies the peers.
     pub async fn shutdown(mut self, deadline: Duration) {
         let end = Instant::now() + deadline;
         if let Some(rules) = &self.rules {
@@ -393,7 +393,7 @@ async fn each_in_turn(limit: Duration, work: impl Iterator<Item = impl Future>) 
     timeout(limit, all).await.is_ok()
 }
 
-/// Says whether a condition holds for every peer.
+/// Whether a condition holds for every peer.
 fn all(peers: &[Arc<Peer>], holds: impl Fn(&Peer) -> bool) -> bool {
     peers.iter().all(|peer| holds(peer))
 }

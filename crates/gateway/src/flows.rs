@@ -28,7 +28,7 @@ use early::Early;
 pub(crate) struct Flow {
     peer: Arc<Peer>,
     id: FlowId,
-    /// Tells it from an earlier flow with the number.
+    /// Distinguishes it from an earlier flow of the same number.
     serial: u64,
     /// We finished or aborted.
     sent_end: AtomicBool,
@@ -74,7 +74,7 @@ impl Flow {
             self.peer.look(core, self.id);
             let received = core.link.poll_payload(self.id, now);
             if matches!(received, Some(Received::Opened(Ok(_)))) {
-                // The answer may have been long under way, and says whether the peer's policy lowers the flow.
+                // The answer may have taken long, and has the peer's policy on the flow.
                 self.peer.note_outcome(core, self.id);
             }
             match (received, core.flows.get_mut(&self.id)) {
@@ -143,8 +143,8 @@ impl Flow {
         }
     }
 
-    /// Says whether another way is open to it: the far side takes no flows, or it was lost before there was an answer, and
-    /// given nothing.
+    /// Whether another way is open to it: the far side takes no flows, or it was lost ahead of an answer and
+    /// of the first byte.
     pub(crate) fn is_turned_back(&self) -> bool {
         self.early.lock().as_ref().is_some_and(Early::is_turned_back)
     }
@@ -240,7 +240,7 @@ impl Flow {
         self.peer.with(|core, _| core.link.expect_payload(self.id, false));
     }
 
-    /// Tells the far side how often the host of our application probes, in seconds of silence.
+    /// Reports the probing interval of our application's host to the far side, in seconds of silence.
     fn tell_keepalive(&self, seconds: u16) {
         self.peer.with(|core, _| core.link.tell_keepalive(self.id, seconds));
     }
@@ -251,7 +251,7 @@ impl Flow {
         seconds.map(|seconds| Duration::from_secs(seconds.into()))
     }
 
-    /// Says whether so many bytes may be read of our application although there is no room; then they are counted.
+    /// Whether so many bytes may be read of our application without room for them; then they are counted.
     fn may_read_ahead(&self, bytes: usize) -> bool {
         // Unanswered bytes must be kept completely, or the flow could not be turned back.
         let is_unanswered = self.early.lock().is_some();
@@ -288,7 +288,7 @@ impl Flow {
         }
     }
 
-    /// Says whether our side has finished and the far one has not.
+    /// Whether our side has finished and the far one has not.
     pub(crate) fn waits_for_far_end(&self) -> bool {
         self.sent_end.load(Relaxed) && !self.received_end.load(Relaxed)
     }

@@ -132,7 +132,7 @@ pub enum IdentityError {
     NoFolder {
         /// The key file.
         path: PathBuf,
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
     },
     /// Others than the owner may read or change the file.
@@ -221,7 +221,7 @@ impl Identity {
         })
     }
 
-    /// Reads the line of a key file; the error says whether it is a public key.
+    /// Reads the line of a key file; the error is true for a public key.
     fn parse(bytes: &[u8]) -> Result<Self, bool> {
         let line = std::str::from_utf8(bytes).map_err(|_| false)?.trim();
         let Some(secret) = line.strip_prefix(SECRET_PREFIX) else {

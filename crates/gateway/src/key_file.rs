@@ -37,7 +37,7 @@ pub(crate) fn create(path: &Path, line: &str) -> Result<(), NotMade> {
     })?;
     let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|error| {
-        // Half a key would be in the way of the next attempt. We made this file, so nobody loses anything.
+        // Half a key would be in the way of the next attempt. We made this file: nothing is lost.
         let _ = std::fs::remove_file(path);
         NotMade::Io(error)
     })

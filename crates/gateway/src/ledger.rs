@@ -106,7 +106,7 @@ impl Tally {
     }
 }
 
-/// Says why a flow on a link is not coded; none if it is.
+/// Returns the reason for an uncoded flow on a link; none if it is coded.
 pub(crate) fn reason(outcome: FlowOutcome) -> Option<Reason> {
     match outcome {
         FlowOutcome::Coded => None,

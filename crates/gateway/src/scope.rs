@@ -25,7 +25,7 @@ impl Scoped {
         is_name.then(|| Self { ip, interface: interface.to_owned() })
     }
 
-    /// Says whether the address needs an interface.
+    /// Whether the address needs an interface.
     pub(crate) fn is_link_local(&self) -> bool {
         self.ip.is_unicast_link_local()
     }

@@ -37,7 +37,7 @@ pub enum SecretError {
     NoFolder {
         /// The key file.
         path: PathBuf,
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
     },
     /// Others than the owner may read or change the file.

@@ -106,7 +106,7 @@ pub(crate) fn take_in_to_reset(listener: &TcpListener) -> io::Result<()> {
     SockRef::from(listener).set_linger(Some(Duration::ZERO))
 }
 
-/// Lets another listener of this user have the port as well, or from now on nobody more. Of two the kernel
+/// Lets another listener of this user have the port as well, or from now on no other. Of two the kernel
 /// chooses the one with the more specific address.
 ///
 /// # Errors
@@ -136,11 +136,11 @@ pub(crate) async fn connect(address: SocketAddr, marked: bool) -> io::Result<Tcp
     TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
-/// Connects to an application, as [`connect`] does, and from the address of somebody else if there is a `client` of the
-/// same family: from the client's port if it can be had, else from another one of the client's address.
+/// Connects to an application, as [`connect`] does, and from the address of a `client` of the same family if
+/// there is one: from the client's port if it is free, else from another one of the client's address.
 ///
 /// # Errors
-/// As [`connect`]; the address of somebody else takes CAP_NET_ADMIN, too.
+/// As [`connect`]; a client's address takes CAP_NET_ADMIN, too.
 pub(crate) async fn connect_onward(
     address: SocketAddr,
     marked: bool,
@@ -306,7 +306,7 @@ pub(crate) fn chosen_ports() -> Option<RangeInclusive<u16>> {
 }
 
 /// Whether a socket is connected to itself: on loopback the kernel may happen to choose the very destination
-/// port, and nobody else is there.
+/// port, without any listener.
 pub(crate) fn is_its_own_peer(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
 }
@@ -336,7 +336,7 @@ impl LaneOptions {
         self.receive_buffer = beyond("tcp_rmem");
     }
 
-    /// Says whether lanes of a link of this rate need larger buffers than the kernel gives by itself.
+    /// Whether lanes of a link of this rate need larger buffers than the kernel gives by itself.
     pub(crate) fn asks_for_buffers(bits_per_s: u64) -> bool {
         let mut options = Self::default();
         options.fit(bits_per_s);

@@ -1,4 +1,6 @@
-//! Replays the corpus of discovery's fuzzer; a failure prints the failing file last.
+//! Replay of the corpus of discovery's fuzzer.
+//!
+//! A failure prints the failing file last.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
 #[path = "../../../fuzz/bodies/discovery.rs"]

@@ -118,7 +118,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Connections at once; those beyond wait in the kernel's queue.
+/// Connections at once; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 256;
 
 /// The longest silence between requests, and the longest time without taking anything of an answer; scrapers ask every

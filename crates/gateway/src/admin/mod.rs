@@ -46,7 +46,7 @@ pub trait Source: Send + Sync + 'static {
     /// Returns the open flows.
     fn flows(&self) -> FlowsReport;
 
-    /// Says whether new flows are taken; false while draining.
+    /// Whether new flows are taken; false while draining.
     fn healthy(&self) -> bool;
 
     /// Clears the logs of the peer of this name, or of all.
@@ -65,7 +65,7 @@ pub enum ClearRefused {
     Disk(String),
 }
 
-/// Answers requests on a listening socket until `shutdown` is ready and those under way are answered.
+/// Answers requests on a listening socket until `shutdown` is ready and all accepted requests are answered.
 ///
 /// # Errors
 /// If the socket fails for good.
@@ -120,7 +120,7 @@ fn bears(headers: &HeaderMap, token: &str) -> bool {
     given.is_some_and(|given| same_secret(given, token.as_bytes()))
 }
 
-/// Says whether a request names its host as an address or `localhost`, or not at all.
+/// Whether a request names its host as an address or `localhost`, or has none.
 fn is_addressed_plainly(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return true };
     let Ok(host) = host.to_str() else { return false };

@@ -95,7 +95,7 @@ struct Seen {
     looking: bool,
 }
 
-/// Tells how many bytes were cleared, or why they were not.
+/// Result of a clearing: the number of bytes, or the obstacle.
 pub(crate) type ChunksCleared = oneshot::Receiver<Result<u64, String>>;
 
 impl ChunkStore {
@@ -179,7 +179,7 @@ impl ChunkStore {
         taken.is_ok()
     }
 
-    /// Says whether it can be read: it is open, and its disk does not hang.
+    /// Whether it can be read: it is open, and its disk does not hang.
     pub(crate) fn can_read(&self) -> bool {
         self.slot.read().pool().is_some_and(|PoolOf(pool)| !self.held(&pool.load()).reads)
     }
@@ -218,7 +218,7 @@ impl ChunkStore {
         })
     }
 
-    /// Says whether it may hold a chunk, without I/O.
+    /// Whether it may hold a chunk, without I/O.
     pub(crate) fn holds(&self, tag: u64, len: u32) -> bool {
         self.slot.read().pool().is_some_and(|PoolOf(pool)| pool.store().peek(tag, len))
     }
@@ -439,7 +439,7 @@ fn service_time(load: &Load) -> Duration {
     // Readers of a fast disk, all at a read, may be waiting for a CPU.
     let is_fast = load.service_time < LEAST_SLOW && load.stalled < STALLED;
     let time = if is_fast { load.service_time } else { load.service_time.max(load.stalled) };
-    // Links are told again whenever this changes, so no finer than they care for.
+    // Links are notified of every change, so no finer than their needs.
     Duration::from_micros(time.as_micros() as u64 / 100 * 100)
 }
 

@@ -29,9 +29,9 @@ pub enum OpenError {
     #[error("{path}: {who} uses this chunk store; stop it, or give each gateway a store of its own",
             path = .path.display(), who = whose(*.pid))]
     InUse {
-        /// Its folder.
+        /// Its directory.
         path: PathBuf,
-        /// The process, if the system tells.
+        /// The process, if known.
         pid: Option<u32>,
     },
     /// Encrypted with another key, encrypted without being configured so, or the reverse.
@@ -40,7 +40,7 @@ pub enum OpenError {
             else { "encrypted, and `encrypt_key_file` is not set" },
             path = .path.display())]
     OtherKey {
-        /// Its folder.
+        /// Its directory.
         path: PathBuf,
         /// Whether a key is set.
         keyed: bool,
@@ -54,7 +54,7 @@ fn whose(pid: Option<u32>) -> String {
 /// How opening ended without a store.
 pub(super) enum NotOpened {
     Refused(OpenError),
-    /// Its folder cannot be used.
+    /// Its directory cannot be used.
     NotTaken(FolderError),
     /// The disk is at fault.
     Failed(String),
@@ -155,7 +155,7 @@ impl ChunkStore {
             slot: Arc::new(RwLock::new(pool.map_or(Slot::None, |pool| Slot::Open(PoolOf(pool))))),
             cutter: Arc::default(),
             clock: Arc::default(),
-            // It takes chunks until a look says otherwise.
+            // It takes chunks until a look finds otherwise.
             tally: Arc::new(Tally { taking: AtomicBool::new(pool_is_there), ..Tally::default() }),
             seen: Arc::new(Mutex::new(Seen { trouble, ..Seen::default() })),
             hangs_after: HANGS_AFTER,
@@ -250,7 +250,7 @@ pub(super) fn take(path: &Path) -> Result<Arc<Folder>, NotOpened> {
     })
 }
 
-/// Opens a store in a folder.
+/// Opens a store in a directory.
 pub(super) fn open(
     backend: Arc<dyn Backend>,
     options: &Options,
@@ -351,7 +351,7 @@ const READERS: usize = 4;
 /// Reads beyond are refused. It has room for eight links at their limit of requests, with one read serving
 /// several blocks; each takes some hundred bytes of memory.
 const MOST_READS: usize = 16 * 1024;
-/// Queued blocks; those beyond are dropped.
+/// Queued blocks; further ones are dropped.
 const MOST_JOBS: usize = 4096;
 const MOST_JOB_BYTES: u64 = 32 << 20;
 

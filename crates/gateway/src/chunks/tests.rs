@@ -499,7 +499,7 @@ fn links_get_the_true_time_of_a_fast_disk() {
         (0, 0, 0),
         (14, 0, 100),
         (250, 0, 200),
-        // Its readers wait for a processor, or it stands still.
+        // Its readers wait for a CPU, or it has stalled.
         (14, 49_999, 100),
         (14, 50_000, 50_000),
         // One with an arm is behind as soon as none comes back.

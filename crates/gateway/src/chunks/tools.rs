@@ -39,27 +39,27 @@ pub struct Room {
 /// Why a store at rest cannot be worked on.
 #[derive(Debug, thiserror::Error)]
 pub enum AtRestError {
-    /// There is none in the folder.
+    /// There is none in the directory.
     #[error("{path}: there is no chunk store", path = .0.display())]
     None(PathBuf),
-    /// It is another's, or has another key than the configuration says.
+    /// It is another's, or has a key other than the configured one.
     #[error(transparent)]
     Refused(#[from] OpenError),
     /// Its key differs from the given one, or none was given.
     #[error("{path}: the chunk store is {}", wrong_key(*.keyed), path = .path.display())]
     OtherKey {
-        /// Its folder.
+        /// Its directory.
         path: PathBuf,
         /// Whether a key was named.
         keyed: bool,
     },
-    /// Its folder cannot be used.
+    /// Its directory cannot be used.
     #[error(transparent)]
     NotTaken(#[from] FolderError),
     /// The disk refused.
     #[error("{path}: {why}", path = .path.display())]
     Failed {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// Its message.
         why: String,
@@ -67,7 +67,7 @@ pub enum AtRestError {
 }
 
 impl AtRestError {
-    /// Says whether the file system takes no changes.
+    /// Whether the file system takes no changes.
     pub fn is_read_only(&self) -> bool {
         matches!(self, Self::NotTaken(FolderError::ReadOnly(_)))
     }
@@ -212,7 +212,7 @@ pub fn clear_at_rest(path: &Path) -> Result<u64, AtRestError> {
     let _lock = open::take(path).map_err(|error| AtRestError::not_opened(path, error))?;
     let files = find()?;
     files.remove().map_err(|error| failed(path, &error))?;
-    // The folder may be another's to keep: a mounted file system, behind a symbolic link, or not empty.
+    // The directory may be another's to keep: a mounted file system, behind a symbolic link, or not empty.
     let _ = fs::remove_file(path.join("lock")).and_then(|()| fs::remove_dir(path));
     Ok(files.bytes())
 }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use super::network::Network;
 
-/// Connections taken in by `tproxy` and `redirect`: those meeting all given conditions. Ports, networks and
-/// users are the predicates of [EndRE §6.3].
+/// Connections taken in by `tproxy` and `redirect`: the ones meeting all given conditions. Ports, networks
+/// and users are the predicates of [EndRE §6.3].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capture {
     /// Origin of the connections.
@@ -20,9 +20,9 @@ pub struct Capture {
     pub networks: Vec<Network>,
     /// Owners of the connecting processes, by name or number; empty means anybody.
     pub users: Vec<String>,
-    /// The groups of those processes, by name or number; empty means any.
+    /// The groups of their processes, by name or number; empty means any.
     pub groups: Vec<String>,
-    /// The control groups of those processes, as paths below the root; empty means any.
+    /// The control groups of their processes, as paths below the root; empty means any.
     pub cgroups: Vec<String>,
     /// Whether servers are to see the client's address and port instead of the far gateway's; default no.
     pub as_client: bool,

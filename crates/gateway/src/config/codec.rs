@@ -16,7 +16,7 @@ pub enum Codec {
     /// Names of chunks in the peer's store, followed by the entropy stage; the entropy stage alone if it has
     /// no store.
     Wanax,
-    /// The flow crosses the link as it is.
+    /// The flow crosses the link uncoded.
     None,
 }
 

@@ -1,4 +1,6 @@
-//! Error messages with a remedy: misspelt or misplaced keys, future keys and values.
+//! Error messages with a remedy for unknown keys and values.
+//!
+//! They cover misspelt, misplaced and future ones.
 
 /// Explains an unknown key of a section; `known` are the candidates.
 pub(super) fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
@@ -105,7 +107,7 @@ pub(super) fn brackets(section: &str) -> String {
     if LISTS.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") }
 }
 
-/// Says whether a word is the name of a section.
+/// Whether a word is the name of a section.
 pub(super) fn is_section(word: &str) -> bool {
     SECTIONS.iter().any(|(name, _)| *name == word)
 }

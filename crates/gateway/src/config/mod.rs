@@ -168,7 +168,7 @@ pub struct Admin {
 /// The chunk store of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// Its folder; default `store` in the state folder.
+    /// Its directory; default `store` in the state directory.
     pub path: PathBuf,
     /// Its bytes of disk.
     pub disk: u64,
@@ -185,7 +185,7 @@ pub struct Caches {
     pub admin: Option<Admin>,
     /// Directory of state surviving a restart; none without such state.
     pub state: Option<PathBuf>,
-    /// The folder of the chunk store, if there is to be one.
+    /// The directory of the chunk store, if there is to be one.
     pub store: Option<PathBuf>,
     /// Every peer's name and keys, in the file's order.
     pub peers: Vec<(String, Vec<PublicKey>)>,

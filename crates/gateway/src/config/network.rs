@@ -20,7 +20,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Says whether the peer may reach an address.
+    /// Whether the peer may reach an address.
     pub fn permits(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         let is_denied = self.denies(ip) || embedded(ip).into_iter().any(|ip| self.denies(IpAddr::V4(ip)));
@@ -48,7 +48,7 @@ impl Access {
         self.allow.as_ref().is_some_and(|allow| allow.iter().all(is_denied))
     }
 
-    /// Says whether some address of a network may be reached, as far as whole networks tell.
+    /// Whether some address of a network may be reached, judged by whole networks.
     pub fn permits_some_of(&self, network: &Network) -> bool {
         let denied = self.deny.iter().any(|deny| deny.covers(network));
         let allowed =

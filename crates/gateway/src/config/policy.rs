@@ -1,4 +1,6 @@
-//! `[[policy]]` rules: path and coding of flows; the first match decides.
+//! `[[policy]]` rules for the path and coding of flows.
+//!
+//! The first match decides.
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -101,16 +103,17 @@ impl Policies {
         self.plans(peer, plan).map(|(_, plan)| plan).collect()
     }
 
-    /// Says whether flows to a peer may name chunks.
+    /// Whether flows to a peer may name chunks.
     pub fn name_chunks(&self, peer: &str, usual: Usual) -> bool {
         let mut plans = self.plans(peer, usual.plan);
         plans.any(|(rule, plan)| plan.layers.use_names() && (rule.is_some() || usual.coded))
     }
 
-    /// Decides about a flow to a destination by way of a peer, or of none if nobody fronts the destination.
+    /// Decides about a flow to a destination by way of a peer, or of none if no peer fronts the destination.
     ///
-    /// The intercepting gateway decides; the connecting one asks its own rules too and may only lower the outcome
-    /// to none. A destination given as a name is resolved at the far end, so rules with networks pass it by.
+    /// The intercepting gateway decides; the connecting one asks its own rules too and may only lower the
+    /// outcome to none. A destination given as a name is resolved at the far end, so rules with networks pass
+    /// it by.
     pub fn decide(&self, destination: &Destination, peer: Option<&str>) -> PolicyOutcome {
         let ip = match &destination.host {
             Host::Ip(ip) => Some(*ip),
@@ -125,7 +128,7 @@ impl Policies {
 }
 
 impl Policy {
-    /// Says whether flows to a peer can be decided by this rule.
+    /// Whether flows to a peer can be decided by this rule.
     pub fn concerns(&self, peer: &str) -> bool {
         self.peers.as_ref().is_none_or(|peers| peers.iter().any(|name| name == peer))
     }

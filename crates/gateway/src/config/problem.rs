@@ -119,7 +119,7 @@ impl Problems {
         self.found.extend(others.found.into_iter().filter(|found| found.is_of_value && !follows(found)));
     }
 
-    /// Says whether there is any.
+    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.found.is_empty()
     }

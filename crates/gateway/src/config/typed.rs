@@ -128,5 +128,5 @@ fn has_scalar(value: &DeValue<'_>, span: &Range<usize>) -> bool {
     values.any(|value| !value.get_ref().is_table() && value.span() == *span)
 }
 
-/// More problems are not told at once.
+/// The most problems reported at once.
 const MOST_PROBLEMS: usize = 100;

@@ -1,4 +1,4 @@
-//! Sizes, rates and times as the configuration writes them, and as people read them.
+//! Sizes, rates and times of the configuration, written for people.
 //!
 //! | quantity | units | bare integer |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | rate | `bit/s` `kbit/s` `Mbit/s` `Gbit/s` (powers of 1000) | an error |
 //! | time | `ms` `s` `min` `h` `d` | an error, except 0 |
 //!
-//! A quantity is digits, at most one space, and a unit in its exact case (`kB` and not `KB`: a factor of
-//! 1.024 is nobody's typing error to make). Fractions are errors.
+//! A quantity is digits, at most one space, and a unit in its exact case (`kB` and not `KB`: a typing error
+//! must not cost a factor of 1.024). Fractions are errors.
 
 use std::fmt;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub enum UnitError {
     /// The unit is missing.
     #[error("{0:?} has no unit; write for example {1:?}")]
     NoUnit(String, &'static str),
-    /// The unit is none of those known.
+    /// The unit is unknown.
     #[error("unknown unit {0:?}{2}; units are {1}")]
     UnknownUnit(String, &'static str, Meant),
     /// The number does not fit into 64 bits.

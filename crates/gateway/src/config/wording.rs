@@ -369,7 +369,7 @@ impl Statement<'_> {
         (offset, said.to_owned())
     }
 
-    /// Says how a word without quotes is to be written, alone or as an element of a list.
+    /// Returns the written form of a word without quotes, alone or as an element of a list.
     fn of_word(&self, word: &str, alone: bool) -> String {
         let whole = |text: &str| match alone {
             true => format!("{} = {text}", self.key),

@@ -74,7 +74,7 @@ fn wanted(config: &Config, talk: &Talk) -> Vec<config::Peer> {
         }
         let taken = |name: &String| peers.iter().chain(&config.peers).any(|peer| peer.name == *name);
         let name = match known {
-            // As long as it is there.
+            // While it is there.
             Some(peer) => peer.name.clone(),
             None => {
                 let plain = format!("{FOUND}{}", found.name);

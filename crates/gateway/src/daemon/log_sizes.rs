@@ -167,7 +167,7 @@ fn least(demands: &[Demand]) -> u64 {
     demands.iter().map(|demand| demand.cost(demand.minimum)).sum()
 }
 
-/// A peer's logs as they are at one look.
+/// A peer's logs at one look.
 struct Seen {
     stats: LinkStats,
     /// Whether they are in memory, or about to be.
@@ -176,7 +176,7 @@ struct Seen {
 
 impl Seen {
     fn of(peer: &Peer) -> Self {
-        // First: they want nothing any more once they are back.
+        // First: once back, they want nothing.
         let wanted = peer.wants_share();
         let stats = peer.status().link;
         Self { takes_memory: wanted || !stats.inbound.released, stats }

@@ -1,4 +1,6 @@
-//! Another configuration for a running gateway; the decisions stand in `docs/internals/lifecycle.md`.
+//! Reload: another configuration for a running gateway.
+//!
+//! The decisions stand in `docs/internals/lifecycle.md`.
 
 use std::sync::{Arc, Weak};
 
@@ -78,11 +80,11 @@ impl Gateway {
         Ok(done)
     }
 
-    /// Loads the rules of another configuration, and has connections held for these entrances with them; says whether
-    /// there are others now.
+    /// Loads the rules of another configuration, and has connections held for these entrances with them;
+    /// returns whether they have changed.
     ///
     /// # Errors
-    /// As for a start; the rules are as they were then.
+    /// As for a start; the rules are then unchanged.
     async fn change_rules(
         &mut self,
         config: &Config,

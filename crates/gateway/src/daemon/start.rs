@@ -1,4 +1,4 @@
-//! The pieces of a gateway, made at its start and when a reload asks for others.
+//! Construction of a gateway's pieces, at its start and on reloads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -209,7 +209,7 @@ impl Site {
         self.tasks.spawn(task.run(state, |state: &State| state.peers.clone()));
     }
 
-    /// Begins to look for other gateways; none if nobody could reach this one.
+    /// Begins discovery; none if no gateway could reach this one.
     pub(super) fn look_for_others(&self, config: &Config, notes: NoteSockets) -> Option<Talk> {
         let own = Looking {
             public_key: config.gateway.identity.public_key(),

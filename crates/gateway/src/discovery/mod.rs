@@ -217,7 +217,7 @@ fn seal(key: &NoteKey, note: &Note) -> Option<Vec<u8>> {
     key.seal(note, nonce)
 }
 
-/// Resolves the names of seeds for as long as somebody asks, again and again, since they may move.
+/// Resolves the names of seeds again and again, for as long as there is a receiver, since they may move.
 async fn resolve(seeds: Vec<String>, found: watch::Sender<Vec<SocketAddr>>) {
     let mut known = vec![Vec::new(); seeds.len()];
     while !seeds.is_empty() && !found.is_closed() {

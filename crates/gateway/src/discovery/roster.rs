@@ -110,8 +110,8 @@ const FIRST_EVERY: Now = Now::from_secs(1);
 const ANNOUNCE_EVERY: Now = Now::from_secs(5);
 /// Silence after which a member with a down link is forgotten.
 const FORGET: Now = Now::from_secs(60);
-/// For so long after an address was taken in, or the link was last up, a member is not taken to have moved because it is
-/// heard from another.
+/// For so long after an address was taken in, or the link was last up, notes from elsewhere do not count as a
+/// member's move.
 const STAYS: Now = Now::from_secs(20);
 /// Precedence of untried addresses over vainly tried ones: two announcements.
 const YIELDS: Now = Now::from_secs(10);
@@ -121,7 +121,7 @@ const MAX_TRIED: usize = 16;
 const EPOCH: Now = Now::from_secs(10);
 
 impl Roster {
-    /// Begins without knowing anybody; `secret` is new with every process.
+    /// Begins without members; `secret` is new with every process.
     pub fn new(own: Own, secret: &[u8; 32], now: Now) -> Self {
         Self {
             own,
@@ -296,7 +296,7 @@ impl Roster {
             let is_elsewhere = !is_crowded && at(its_ip) > at(ip) + 1;
             !member.linked && (is_elsewhere || is_late && (its_ip == ip || !is_crowded))
         });
-        // The member of the most crowded address, and of those the one with the longest time.
+        // The member of the most crowded address; of several, the one with the longest time.
         let first = gives_way.max_by_key(|(_, member)| (at(member.at.ip()), Reverse(member.first)));
         let Some((&key, _)) = first else { return false };
         self.members.remove(&key).is_some()

@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// Says whether the kernel hears the group of IPv4 anywhere; it writes the address backwards.
+    /// Whether the kernel has joined the group of IPv4 anywhere; it writes the address backwards.
     fn is_heard() -> bool {
         std::fs::read_to_string("/proc/thread-self/net/igmp").unwrap().contains("574FFFEF")
     }

@@ -17,7 +17,7 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// Keeps a piece; says whether all pieces could be kept.
+    /// Keeps a piece; returns whether all pieces could be kept.
     #[must_use]
     pub(super) fn keep(&mut self, bytes: &Bytes) -> bool {
         self.len += bytes.len();

@@ -91,7 +91,7 @@ pub(crate) async fn keep_half_open(stream: &TcpStream) -> Infallible {
     pending().await
 }
 
-/// Waits until a socket has failed, whether or not anybody reads it.
+/// Waits until a socket has failed, read by somebody or not.
 pub(crate) async fn socket_error(stream: &TcpStream) -> io::Error {
     loop {
         if let Err(error) = stream.ready(Interest::ERROR).await {

@@ -17,7 +17,8 @@ use tokio::time::{Instant, sleep};
 use super::Flow;
 use crate::sockets;
 
-/// Watches for probes of the application's host and tells the far side; probes it as the far host does.
+/// Watches for probes of the application's host and reports them to the far side; probes the host at the far
+/// host's interval.
 pub(super) async fn mirror(stream: &TcpStream, flow: &Flow) -> Infallible {
     let own = SockRef::from(stream);
     // Probes unwanted here are none of the far side's either.

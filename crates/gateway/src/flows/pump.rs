@@ -1,4 +1,4 @@
-//! Moves bytes between an application's socket and its flow, and carries every truth of TCP across.
+//! The pump between an application's socket and its flow, true to TCP.
 //!
 //! Per block of 64 KiB in a steady stream: one read of the socket, one lock of the link, one wake-up.
 
@@ -31,8 +31,8 @@ pub(crate) enum Ended {
     Reset,
 }
 
-/// All bytes of an application, to be sent another way: the far side took no new flows, and connected to
-/// nobody, or was lost ahead of the first byte. An end of the stream is still to be read.
+/// All bytes of an application, to be sent another way: the far side took no new flows, without a connect, or
+/// was lost ahead of the first byte. An end of the stream is still to be read.
 pub(crate) struct TurnedBack(pub(crate) Bytes);
 
 /// Carries a flow with an answered connect until it ends.
@@ -48,7 +48,7 @@ pub(crate) async fn carry(stream: impl Borrow<TcpStream>, flow: Flow, early: Byt
 /// only when the far application's end has been written. `early` was read from the socket before.
 ///
 /// # Errors
-/// If it is turned back. The application's connection is as it was.
+/// If it is turned back. The application's connection is then unchanged.
 pub(crate) async fn carry_unanswered(
     stream: &TcpStream,
     flow: Flow,
@@ -429,7 +429,7 @@ mod tests {
         let flow = peer.open(request()).unwrap();
         let (ended, ahead) = (Notify::new(), || peer.with(|core, _| core.link.beyond_room(flow.id())));
         {
-            // Nobody reads at the far end, and nothing more is granted.
+            // The far end has no reader, and nothing more is granted.
             let reading = from_application(&stream, &flow, &ended, Duration::from_millis(1));
             tokio::pin!(reading);
             let until = async |enough: usize| {

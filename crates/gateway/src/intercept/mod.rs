@@ -190,7 +190,7 @@ pub(crate) fn listen(
     }
 }
 
-/// Connections at once per interception, those of keep-alive clients included.
+/// Connections at once per interception, including idle keep-alive ones.
 const MAX_CONNECTIONS: usize = 16 << 10;
 
 /// Time limit of a client's request.

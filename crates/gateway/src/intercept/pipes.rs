@@ -134,12 +134,12 @@ impl Ends {
     }
 }
 
-/// Says whether the kernel, or a filter of system calls, has no splice here.
+/// Whether the kernel, or a filter of system calls, has no splice here.
 fn cannot_splice(errno: Errno) -> bool {
     [Errno::INVAL, Errno::NOSYS, Errno::PERM, Errno::OPNOTSUPP].contains(&errno)
 }
 
-/// Says whether the same call may do better later.
+/// Whether the same call may do better later.
 fn passes(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -49,10 +49,10 @@ pub(crate) enum Way {
 /// Why a flow takes no way at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoWay {
-    /// `peer = "auto"`, and nobody fronts the destination.
+    /// `peer = "auto"`, and no peer fronts the destination.
     #[error("no peer fronts this destination")]
     NoPeer,
-    /// The peer is away or takes no new flows, and `on_peer_loss` says refuse.
+    /// The peer is away or takes no new flows, and `on_peer_loss` is refuse.
     #[error("the peer is not connected, or takes no new connections")]
     PeerGone,
     /// This gateway was told to stop; a client with an open connection asked for another flow.
@@ -124,13 +124,13 @@ impl Router {
             && (intercept.on_peer_loss == OnPeerLoss::Refuse || !peer.is_leaving())
         {
             // With a direct way at hand, no draining peer is waited for. Otherwise a link under repair gets a
-            // moment, or each outage of a second would show. A longer outage holds nobody up.
+            // moment, or each outage of a second would show. A longer outage delays nothing.
             match intercept.peer {
                 PeerChoice::Named(_) => peer.wait_repaired(GRACE).await,
                 PeerChoice::Auto => peer.wait_heard(GRACE).await,
             }
             chosen = self.peering.choose(&intercept.peer, destination);
-            // Rules may say otherwise of another peer.
+            // Rules may differ for another peer.
             if self.is_excluded(destination, chosen.as_ref()) {
                 return self.direct(intercept, None, destination, source, Reason::Policy).await;
             }
@@ -206,7 +206,7 @@ impl Router {
         outcome.path == PathChoice::Direct && !stopping
     }
 
-    /// Connects without a peer, if allowed: the chosen one is gone, or nobody fronts the destination.
+    /// Connects without a peer, if allowed: the chosen one is gone, or no peer fronts the destination.
     async fn by_itself(
         &self,
         intercept: &Intercept,
@@ -292,7 +292,7 @@ impl Router {
     }
 }
 
-/// Says whether servers are to see the client's own address.
+/// Whether servers are to see the client's own address.
 fn as_client(intercept: &Intercept) -> bool {
     intercept.mode.capture().is_some_and(|capture| capture.as_client)
 }

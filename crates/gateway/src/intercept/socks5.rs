@@ -1,8 +1,8 @@
-//! `socks5`: CONNECT of RFC 1928, with no authentication or the names and passwords of RFC 1929; and of SOCKS
-//! 4 and 4a.
+//! `socks5`: CONNECT of SOCKS 5, 4 and 4a.
 //!
-//! Names are resolved at the far end. The reply comes after the far connect and tells its outcome. Bytes are
-//! read exactly as far as the protocol needs: no application bytes are ever held here.
+//! RFC 1928, with no authentication or the names and passwords of RFC 1929. Names are resolved at the far
+//! end. The reply comes after the far connect, with its outcome. Bytes are read exactly as far as the
+//! protocol needs: no application bytes are ever held here.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

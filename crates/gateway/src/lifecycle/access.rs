@@ -21,7 +21,7 @@ fn obstacles_of(config: &Config, account: &Account) -> Vec<String> {
     let user = &account.name;
     let mut lines = Vec::new();
     for (key, path) in &config.private_files {
-        // Nobody else than its owner may read it, or it would not have been taken.
+        // It is readable by its owner alone, or it would not have been taken.
         if fs::metadata(path).is_ok_and(|file| !may(account, &file, READ)) {
             let path = path.display();
             lines.push(format!(
@@ -50,7 +50,7 @@ fn obstacles_of(config: &Config, account: &Account) -> Vec<String> {
     lines
 }
 
-/// Says whether a user with its one group has these rights.
+/// Whether a user with its one group has these rights.
 fn may(account: &Account, file: &Metadata, rights: u32) -> bool {
     let granted = match (file.uid() == account.uid, file.gid() == account.gid) {
         _ if account.uid == 0 => return true,

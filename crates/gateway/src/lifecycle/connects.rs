@@ -17,7 +17,7 @@ pub(crate) struct ConnectShortage {
 }
 
 impl ConnectShortage {
-    /// Takes note of a failed connect; says whether this machine could not make it.
+    /// Notes a failed connect; returns whether this machine was at fault.
     pub(crate) fn note(&self, address: SocketAddr, error: &io::Error) -> bool {
         if lacks_port(address, error) {
             self.without_port.fetch_add(1, Relaxed);

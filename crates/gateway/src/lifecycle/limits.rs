@@ -31,7 +31,7 @@ pub fn room_for(memory: u64) -> Result<(), String> {
     })
 }
 
-/// Returns the address space of a gateway with so much memory on so many processors.
+/// Returns the address space of a gateway with so much memory on so many CPUs.
 fn needed_for(memory: u64, mapped: u64, processors: usize) -> u64 {
     let threads = processors as u64 + THREADS;
     // Requests' heads have a share of their own.
@@ -119,7 +119,7 @@ pub(crate) fn with_advice(error: &io::Error) -> String {
     }
 }
 
-/// Reads to how many bytes the kernel lets a TCP buffer grow; none if it does not say.
+/// Reads the kernel's limit of a growing TCP buffer; none if it is unknown.
 fn largest_buffer(name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?;
     text.split_whitespace().nth(2)?.parse().ok()
@@ -146,7 +146,7 @@ fn too_small(open_files: Option<u64>, buffers: &[(&str, Option<u64>)]) -> Vec<St
 
 const RAISE_SIZE: &str = "raise the limit of file sizes with `ulimit -f` or LimitFSIZE= of the service";
 
-/// Threads beside one for each processor: log, watchdog, disks, names.
+/// Threads beside one for each CPU: log, watchdog, disks, names.
 const THREADS: u64 = 16;
 
 /// The stack of a thread.

@@ -40,7 +40,7 @@ struct Queue {
     /// Lines are dropped until half of the room is free: a slow reader then sees few gaps.
     is_full: bool,
     is_writing: bool,
-    /// A flush waited in vain, and nothing has been written since.
+    /// A flush timed out, and nothing has been written since.
     is_stuck: bool,
 }
 
@@ -347,7 +347,7 @@ mod tests {
         line
     }
 
-    /// Flushes once it moves again: until then a flush returns at once.
+    /// Flushes once it moves again: earlier flushes return at once.
     fn flush_after_all(lines: &LogLines) {
         let end = Instant::now() + LIMIT;
         while !lines.flush(LIMIT) {

@@ -54,7 +54,7 @@ impl Notifier {
         self.send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={micros}\nSTATUS=stopping; flows may finish"));
     }
 
-    /// The gateway works; to be said more often than the manager's `WatchdogSec`.
+    /// A sign of life; to be sent more often than the manager's `WatchdogSec`.
     pub fn alive(&self) {
         self.send("WATCHDOG=1");
     }

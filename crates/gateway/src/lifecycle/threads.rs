@@ -1,4 +1,4 @@
-//! The threads of this process: how they start, and how the kernel sees them.
+//! The threads of this process: start, failure, inspection.
 
 use std::fs;
 use std::io;
@@ -115,7 +115,7 @@ const USER_TICKS: usize = 10;
 /// Unit of /proc on every Linux.
 const TICK_MS: u64 = 10;
 
-/// More threads than a gateway has, but for a machine with very many processors.
+/// More threads than any gateway's, but on a machine with very many CPUs.
 const MOST_THREADS: usize = 256;
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl Silence {
         Self { limit, beats: 0, looked: Duration::ZERO, lasted: Duration::ZERO }
     }
 
-    /// Takes the count at a time, and says whether it has stood still for the limit.
+    /// Takes the count at a time, and returns whether it has stood still for the limit.
     fn look(&mut self, now: Duration, beats: u64) -> bool {
         // A stopped or starved process finds itself late here too, and is not hung for that.
         let passed = now.saturating_sub(self.looked).min(2 * LOOK);
@@ -160,7 +160,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(2);
 
-    /// Looks every [`LOOK`] until the limit has passed for sure, and says after how long it barked.
+    /// Looks every [`LOOK`] until well beyond the limit, and returns the time of the alarm.
     fn stall(silence: &mut Silence, from: Duration, beats: u64) -> Option<Duration> {
         (1..=20).map(|step| from + step * LOOK).find(|now| silence.look(*now, beats)).map(|now| now - from)
     }

@@ -23,7 +23,7 @@ pub enum ClearError {
     #[error("{path}: the file system is read-only, as it may become after errors of its disk: check the disk and mount \
              it again", path = .0.display())]
     ReadOnly(PathBuf),
-    /// The folder, or its lock, is something else.
+    /// The directory, or its lock, is something else.
     #[error(transparent)]
     InTheWay(Obstacle),
     /// The file system refused.
@@ -112,7 +112,7 @@ pub(super) fn clear_past(state: &Path, keys: &[PublicKey]) -> Result<Vec<Cleared
     Ok(cleared)
 }
 
-/// Says whether a folder can be a peer's by its name.
+/// Whether a directory can be a peer's by its name.
 fn is_of_a_peer(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -37,7 +37,7 @@ pub(super) trait DiskFile {
     fn is_removed(&self) -> io::Result<bool>;
 }
 
-/// A folder of the system, for its owner alone.
+/// A directory of the system, for its owner alone.
 #[derive(Clone, Debug)]
 pub(super) struct OsFolder(PathBuf);
 
@@ -61,7 +61,7 @@ impl Disk for OsFolder {
     type File = File;
 
     fn open(&self, name: &str) -> io::Result<File> {
-        // Somebody may have removed it.
+        // It may have been removed.
         Self::create(self.0.clone())?;
         open_private(&self.0.join(name), Opening::Made)
     }

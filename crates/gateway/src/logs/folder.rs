@@ -46,9 +46,9 @@ struct Open {
     /// One for the peers of the start, and one for each reload with new peers, as long as any of them is
     /// there.
     queues: Vec<Writing>,
-    /// None if the folder could not be taken: nothing is kept then.
+    /// None if the directory could not be taken: nothing is persisted then.
     lock: Option<Arc<fs::File>>,
-    /// The disk was waited for in vain, and may yet touch files: no more are opened.
+    /// The disk has timed out, and may yet touch files: no more are opened.
     hangs: bool,
     /// Timed-out operations without a waiter.
     late: Vec<Late>,
@@ -212,14 +212,13 @@ impl Logs {
         let state = self.place.state.clone();
         Some(slow_disk::run("logs-clear", move || {
             let cleared = at_rest::clear_past(&state, &keys);
-            // Until then nobody else may use it.
+            // No other process may use it earlier.
             drop(lock);
             cleared
         }))
     }
 
-    /// Writes and syncs everything queued; takes the disk's time, within limits. Nothing is persisted
-    /// afterwards.
+    /// Writes and syncs everything queued; takes the disk's time, within limits. Nothing is persisted later.
     pub(crate) fn finish(&self) {
         let end = Instant::now() + DISK_LIMIT;
         let Some(open) = self.shared.open.lock().take() else { return };
@@ -247,7 +246,7 @@ impl Logs {
 /// This process's own state directory, unless its disk is at fault.
 pub(crate) struct Taken {
     logs: Logs,
-    /// An error says why it is not.
+    /// An error is the obstacle.
     taken: Result<(), String>,
     /// How long its logs are waited for.
     reading: Duration,
@@ -268,7 +267,7 @@ impl Taken {
     }
 }
 
-/// The folder may be another process's by now: then it is not taken.
+/// The directory may be another process's by now: then it is not taken.
 fn taken_late(taken: oneshot::Receiver<Result<fs::File, TryLockError>>) -> Late {
     Box::pin(async move { taken.await.ok()?.ok() })
 }
@@ -284,12 +283,12 @@ fn opened_late<T: Send + 'static>(opened: oneshot::Receiver<T>) -> Late {
     })
 }
 
-/// The state folder is another process's.
+/// The state directory is another process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another oncewire uses the folder")]
 pub(crate) struct StateInUse;
 
-/// Makes the state folder this process's own, as long as the returned file is open.
+/// Makes the state directory this process's own, as long as the returned file is open.
 pub(super) fn take_state(state: &Path) -> Result<fs::File, TryLockError> {
     let open = |_| open_private(&state.join("lock"), Opening::Made).map_err(|error| explained(state, error));
     let lock = OsFolder::create(state.to_owned()).and_then(open).map_err(TryLockError::Error)?;

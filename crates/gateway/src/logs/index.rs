@@ -1,4 +1,6 @@
-//! The index of a kept log: a header and records, as bytes. The format stands in the [module doc](super).
+//! The index of a persisted log: a header and records, as bytes.
+//!
+//! The format stands in the [module doc](super).
 
 use std::ops::Range;
 

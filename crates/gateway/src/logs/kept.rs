@@ -1,4 +1,6 @@
-//! One log on disk: found again at the start, written piece by piece, its index compacted when it has grown.
+//! One log on disk, recovered at the start and written piece by piece.
+//!
+//! Its index is compacted when it has grown.
 
 use std::io;
 
@@ -22,7 +24,7 @@ pub(super) struct KeptLog<D: Disk> {
     sealed: Vec<u8>,
     /// The index's records of the newest epoch, in its order.
     records: Vec<Record>,
-    /// Records in the index, those of older epochs included.
+    /// Records in the index, including older epochs.
     in_index: usize,
     /// Written to the ring and not yet in the index.
     pending: Vec<Record>,

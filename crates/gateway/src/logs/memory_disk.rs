@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::disk::{Disk, DiskFile};
 
-/// A folder in memory; clones share it.
+/// A directory in memory; clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryDisk(Arc<Mutex<Content>>);
 

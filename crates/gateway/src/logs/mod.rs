@@ -175,7 +175,7 @@ pub(crate) struct LogOwner {
 /// Place and form of persisted logs.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// The state folder.
+    /// The state directory.
     pub(crate) state: PathBuf,
     /// Encryption key; none means clear text.
     pub(crate) key: Option<StorageKey>,
@@ -271,7 +271,7 @@ fn read_hints(owner: &LogOwner, hints: &HintFile) -> Option<Vec<u8>> {
     })
 }
 
-/// Has a log written if it could be opened; `trouble` says why not.
+/// Has an opened log written; `trouble` is the reason for a failed opening.
 fn keep(
     keeper: &mut Keeper<OsFolder>,
     name: String,
@@ -311,7 +311,7 @@ fn report(peer: &str, log: &str, saved: Option<&SavedLog>, trouble: Option<&Trou
     }
 }
 
-/// Returns the folder of a peer's logs; while its keys rotate, the one of its former key becomes it.
+/// Returns the directory of a peer's logs; during a rotation of keys, the former key's directory is renamed.
 fn peer_folder(state: &Path, keys: &[PublicKey]) -> io::Result<PathBuf> {
     let mut paths = keys.iter().map(|key| state.join("logs").join(hex(key)));
     let Some(path) = paths.next() else { return Err(io::ErrorKind::InvalidInput.into()) };
@@ -323,7 +323,7 @@ fn peer_folder(state: &Path, keys: &[PublicKey]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// The files of a peer's folder.
+/// The files of a peer's directory.
 const FILES: [&str; 5] = [
     kept::ring_name(LogSide::Out),
     kept::index_name(LogSide::Out),
@@ -339,6 +339,6 @@ fn hex(key: &PublicKey) -> String {
     text
 }
 
-/// While there is a file of this name in a state folder, its disk hangs as far as tests are concerned.
+/// While a state directory has a file of this name, its disk hangs for tests.
 #[cfg(test)]
 pub(crate) const HANGS: &str = "hangs";

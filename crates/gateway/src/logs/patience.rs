@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::health::Unkept;
 use crate::slow_disk::{self, DISK_LIMIT, READ_LIMIT};
 
-/// Why logs were not opened though there is a folder for them.
+/// Reasons for unopened logs in spite of a directory for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NotKept(Arc<Mutex<Option<Unkept>>>);
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::disk::DiskFile;
 
-/// The bytes of a log: those of offset `o` lie at `o` modulo the capacity.
+/// The bytes of a log: offset `o` lies at `o` modulo the capacity.
 pub(super) struct Ring<F> {
     pub(super) file: F,
     pub(super) capacity: u64,
@@ -29,7 +29,7 @@ impl<F: DiskFile> Ring<F> {
         if second.is_empty() { Ok(()) } else { self.file.read_at(second, 0) }
     }
 
-    /// Replaces every byte by zero and has the disk do so, as far as it is in the system's power.
+    /// Replaces every byte by zero on the disk, as far as it is in the system's power.
     pub(super) fn overwrite(&mut self) -> io::Result<()> {
         let (zeros, len) = (vec![0; OVERWRITTEN_AT_ONCE], self.file.len()?);
         for at in (0..len).step_by(OVERWRITTEN_AT_ONCE) {

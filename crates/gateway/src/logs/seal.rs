@@ -1,5 +1,6 @@
-//! How the bytes of a kept log are recognised, and hidden if there is a key. The format stands in the
-//! [module doc](super).
+//! Digests or seals of a persisted log's bytes.
+//!
+//! The format stands in the [module doc](super).
 
 use std::io;
 
@@ -14,11 +15,11 @@ use crate::storage_key::StorageKey;
 /// Transformation of a log's bytes on their way to the disk and back.
 #[derive(Clone, Debug)]
 pub(super) enum Seal {
-    /// They are written as they are, with a digest.
+    /// They are written unchanged, with a digest.
     Clear,
     /// They are encrypted and authenticated.
     Keyed {
-        /// Tells logs of this key from those of another.
+        /// Distinguishes logs of this key from another's.
         id: [u8; 16],
         /// Root of the records' keys.
         records: hmac::Key,

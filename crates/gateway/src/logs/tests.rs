@@ -432,7 +432,7 @@ fn lost_pieces_do_not_return_with_a_power_cut() {
         let mut life = Life::start(seal);
         life.step(&Step::Write { skip: 0, len: 100 });
         life.step(&Step::Sync);
-        // The first bytes are overwritten, and nothing says so when the process is killed: all is lost.
+        // The first bytes are overwritten, with no record of that when the process is killed: all is lost.
         life.step(&Step::Write { skip: CAPACITY - 100, len: 100 });
         life.begin_again(life.disk.after_kill(usize::MAX, |len| len));
         assert_eq!(life.head, 0);

@@ -27,7 +27,7 @@ pub(crate) struct LogWriter {
     logs: Arc<[(usize, Arc<Health>); 2]>,
 }
 
-/// Tells how many bytes a log's files had when they were cleared, or why they could not be.
+/// Result of a clearing: the number of bytes of a log's files, or the error.
 pub(crate) type Cleared = oneshot::Receiver<io::Result<u64>>;
 
 /// Tells whether all queued pieces of a peer's logs are on disk.
@@ -201,7 +201,7 @@ impl Queue {
         first
     }
 
-    /// Takes nothing more, unless something waits; says whether nothing is taken any more.
+    /// Takes nothing more, unless something waits; returns whether it has closed.
     fn close_if_empty(&self) -> bool {
         let mut state = self.state.lock();
         if state.waiting.is_empty() {
@@ -210,7 +210,7 @@ impl Queue {
         state.closing.is_some()
     }
 
-    /// Says whether the writing has ended.
+    /// Whether the writing has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
     }
@@ -322,7 +322,7 @@ impl<D: Disk> Keeper<D> {
         place
     }
 
-    /// Says why there is no log at a place.
+    /// Records the reason for a missing log at a place.
     pub(super) fn fail_to_open(&self, place: usize, why: &str) {
         if let Some(entry) = self.logs.get(place) {
             entry.health.fail(format!("until the next start, nothing of {} is kept: {why}", entry.name));
@@ -343,7 +343,7 @@ impl<D: Disk> Keeper<D> {
         }
     }
 
-    /// Says whether a log is still written.
+    /// Whether a log is still written.
     fn keeps(&self, place: usize) -> bool {
         self.logs.get(place).is_some_and(|entry| entry.log.is_some() && !entry.given_up)
     }
@@ -356,7 +356,7 @@ impl<D: Disk> Keeper<D> {
         }
     }
 
-    /// Says whether every log was let go of.
+    /// Whether every log was released.
     fn is_done(&self) -> bool {
         self.logs.iter().all(|entry| entry.closed)
     }

@@ -100,7 +100,7 @@ struct Unheard {
 struct Open {
     /// With a neighbour to ask.
     asked: Vec<NameKey>,
-    /// With anybody to tell.
+    /// Keys with members to tell.
     told: Vec<NameKey>,
 }
 
@@ -256,7 +256,7 @@ impl Neighbours {
         self.told.try_send(Told::Survey(survey)).is_ok()
     }
 
-    /// Whether there is anybody to tell of new chunks under this key.
+    /// Whether there are members to tell of new chunks under this key.
     pub(crate) fn can_tell(&self, key: &NameKey) -> bool {
         self.shared.open.read().told.contains(key)
     }

@@ -264,12 +264,12 @@ impl Task {
         }
     }
 
-    /// Returns when there is something to do without being told.
+    /// Returns the time of the next work without an event.
     fn due(&self) -> Option<Now> {
         let timers = self.groups.iter().flat_map(|group| {
             [group.machine.poll_timeout(), group.announcer.poll_timeout()].into_iter().flatten()
         });
-        // The end of a rush is to be told too.
+        // The end of a rush is to be reported too.
         let is_busy = || self.load().queued > 0 || self.pending().own.load(Relaxed) > 0;
         let busy = self.groups.iter().any(|group| !group.up.is_empty()) && is_busy();
         timers.chain(busy.then(|| self.clock.now() + LOOK_EVERY)).min()
@@ -436,7 +436,7 @@ fn group_of<'a>(groups: &'a mut [Group], key: &NameKey) -> Option<&'a mut Group>
 const AT_ONCE: usize = 256;
 /// How often the own disk is looked at while it is busy.
 const LOOK_EVERY: Now = Now::from_millis(50);
-/// Links wait at least so long for any read, and need not be told of less.
+/// Links wait at least so long for any read: shorter times need no report.
 const SHORT: Now = Now::from_millis(50);
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl Watch {
         }
     }
 
-    /// Returns how each peer stands; `up` says for each whether it is up at this moment.
+    /// Returns each peer's standing; `up` is its availability at this moment.
     pub(crate) fn standings(&self, up: impl Iterator<Item = bool>, now: Now) -> Vec<Standing> {
         let health = |seen: &Seen, up: bool| {
             let steady = seen.up_since.is_some_and(|since| now.saturating_sub(since) >= SETTLING);

@@ -87,7 +87,7 @@ impl Peering {
         self.peers.iter().any(|peer| peer.is_dialled_at(destination))
     }
 
-    /// Chooses a peer for a flow; none if nobody fronts its destination.
+    /// Chooses a peer for a flow; none if no peer fronts its destination.
     pub(crate) fn choose(&self, choice: &PeerChoice, destination: &Destination) -> Option<Chosen> {
         if let PeerChoice::Named(name) = choice {
             let peer = self.peers.iter().find(|peer| peer.name() == name)?;

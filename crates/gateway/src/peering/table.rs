@@ -129,9 +129,9 @@ impl Table {
 
     /// Chooses the peer for a destination; `ip` is none for a name.
     ///
-    /// Configured networks decide alone if one matches; next, this gateway's own networks are for nobody;
-    /// next, announcements decide; the rest is for peers without either. Among several the healthier one is
-    /// chosen, then the longer prefix, then the better place.
+    /// Configured networks decide alone if one matches; next, this gateway's own networks have no peer; next,
+    /// announcements decide; the rest is for peers without either. Among several the healthier one is chosen,
+    /// then the longer prefix, then the better place.
     pub(crate) fn choose(&self, ip: Option<IpAddr>, standings: &[Standing]) -> Option<Choice> {
         if let Some(ip) = ip.map(|ip| ip.to_canonical()) {
             if let Some(choice) = self.best(self.configured.holding(ip), standings, false) {

@@ -90,7 +90,7 @@ fn ways(port: u16, chosen: Option<RangeInclusive<u16>>) -> impl Iterator<Item = 
     kept.chain((!is_privileged).then_some(Way::Any)).chain(others.rev().map(Way::Other))
 }
 
-/// Says whether an attempt failed for its port, or the kernel does not know its way.
+/// Whether an attempt failed for its port, or the kernel does not know its way.
 fn is_taken(error: &io::Error) -> bool {
     let taken = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL, Errno::NOPROTOOPT];
     Errno::from_io_error(error).is_some_and(|error| taken.contains(&error))

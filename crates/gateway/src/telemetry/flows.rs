@@ -65,7 +65,8 @@ impl FlowsReport {
     /// The most listed flows.
     pub const MOST: usize = 10_000;
 
-    /// Builds the report from all open flows: the oldest come first, and those beyond the bound are only counted.
+    /// Builds the report from all open flows: the oldest come first, and flows beyond the bound are only
+    /// counted.
     pub fn new(mut flows: Vec<FlowReport>) -> Self {
         flows.sort_by(|a, b| b.age_s.total_cmp(&a.age_s));
         let left_out = flows.len().saturating_sub(Self::MOST) as u64;

@@ -1,4 +1,4 @@
-//! Why flows were not coded: every such flow has a reason, kept in a bounded table.
+//! Reasons for uncoded flows, in a bounded table.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub enum Outcome {
     /// In a lane, redundancy is eliminated.
     Coded,
-    /// In a lane, copied as it is.
+    /// Uncoded, in a lane.
     Uncoded,
     /// The gateway connected by itself, in the clear.
     Direct,
@@ -41,7 +41,7 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// A `[[policy]]` of this gateway says `none`, or `direct`.
+    /// A `[[policy]]` of this gateway with `none` or `direct`.
     Policy,
     /// A `[[policy]]` of the peer lowered it to `none`.
     PeerPolicy,
@@ -53,7 +53,7 @@ pub enum Reason {
     Smb,
     /// The peer is gone.
     PeerLost,
-    /// Nobody fronts the destination.
+    /// No peer fronts the destination.
     NoPeer,
     /// It is another gateway's tunnel to a peer of this one.
     Tunnel,
@@ -166,7 +166,7 @@ impl NotCodedTable {
         counter
     }
 
-    /// Returns the rows, those with the most flows first.
+    /// Returns the rows, sorted by their flows, the most first.
     pub fn rows(&self) -> Vec<NotCoded> {
         let row = |((peer, destination, outcome, reason), counter): (&Key, &Arc<NotCodedCounter>)| NotCoded {
             peer: peer.clone(),

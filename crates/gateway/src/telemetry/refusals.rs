@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 
-/// Why somebody was turned away.
+/// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// A tunnel connection presented an unknown key.
@@ -88,7 +88,7 @@ impl Refusals {
         }
     }
 
-    /// Returns all counters, those at zero included.
+    /// Returns all counters, zeros included.
     pub fn counts(&self) -> Vec<RefusalCount> {
         let count = |(refusal, counter): (Refusal, &AtomicU64)| RefusalCount {
             reason: refusal.name().to_owned(),

@@ -1,4 +1,4 @@
-//! The status of a gateway: counters since its start, and its state now.
+//! The status of a gateway: counters since its start, present state.
 
 use serde::{Deserialize, Serialize};
 
@@ -161,7 +161,7 @@ pub struct PeerReport {
     pub mismatches: u64,
     /// Flows resumed after the loss of their lane with unacknowledged data of either end.
     pub resumes: u64,
-    /// Lanes replaced for a window kept small by losses: all at the dialling end, at the other end those
+    /// Lanes replaced for a window kept small by losses: all at the dialling end, at the other end the ones
     /// asked for by it.
     #[serde(default)]
     pub lanes_renewed: u64,
@@ -286,7 +286,7 @@ pub struct OutReport {
     pub names: NamesOut,
 }
 
-/// How blocks are coded now, unless a rule says otherwise for their flow; all are null when they are not coded.
+/// Present coding of blocks, for flows without a rule; all are null if uncoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanReport {
     /// How repeats are identified.

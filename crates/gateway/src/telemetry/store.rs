@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A chunk store; counters are since the start of the gateway, and 0 for one at rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreReport {
-    /// Its folder.
+    /// Its directory.
     pub path: String,
     /// Its unique id in 16 hexadecimal digits; unknown if it could not be opened.
     pub id: Option<String>,
@@ -54,7 +54,7 @@ pub struct StoreReport {
     pub found: u64,
     /// Their bytes.
     pub found_bytes: u64,
-    /// Of those requested by links, absent ones.
+    /// Of the ones requested by links, absent ones.
     #[serde(default)]
     pub absent: u64,
     /// Of them, refused ones: too many waited, the disk hangs or the store is not open.
@@ -120,7 +120,7 @@ pub struct LevelReport {
     pub level: u64,
     /// Chunks on disk.
     pub chunks: u64,
-    /// Their bytes; those of other levels are the same ones.
+    /// Their bytes; other levels have the same ones.
     pub bytes: u64,
 }
 

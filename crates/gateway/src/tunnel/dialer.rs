@@ -1,4 +1,6 @@
-//! Keeps as many lanes to a peer as its link wants, and never gives up.
+//! The dialler: as many lanes to a peer as its link wants.
+//!
+//! It never gives up.
 
 use std::sync::Arc;
 use std::time::Duration;

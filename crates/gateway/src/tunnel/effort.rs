@@ -62,7 +62,7 @@ impl Processors {
 enum Doing {
     /// There is nothing to send.
     Nothing,
-    /// It encodes, enciphers or writes, or waits for a processor to do so.
+    /// It encodes, enciphers or writes, or waits for a CPU to do so.
     Work,
     /// It waits for its socket.
     Wait,
@@ -85,7 +85,7 @@ impl EffortMeter {
         (self.enabled && now.saturating_sub(tally.taken) >= PACING).then(|| tally.take(now))
     }
 
-    /// Looks how much of the processors is idle, for the efforts to come.
+    /// Measures the idle share of the CPUs, for later efforts.
     pub(super) fn look_around(&self) {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         if let Some(ticks) = Processors::read(&stat) {
@@ -221,7 +221,7 @@ impl std::fmt::Debug for LaneEffort {
     }
 }
 
-/// How often the link is told.
+/// Interval of reports to the link.
 pub(super) const PACING: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

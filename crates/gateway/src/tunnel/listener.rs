@@ -106,7 +106,7 @@ impl TunnelDoor {
         }
     }
 
-    /// Gives up one handshake, if there is any; says whether there was.
+    /// Gives up one handshake, if there is any; returns whether there was.
     fn evict_one(&self) -> bool {
         let evicted = self.pending.lock().evict_one();
         if evicted {

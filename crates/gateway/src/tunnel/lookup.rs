@@ -175,7 +175,7 @@ impl Entry {
                 () = self.answer.closed() => {}
             }
             let mut table = self.table.lock();
-            // Somebody may have joined meanwhile; with the lock nobody does.
+            // A waiter may have joined meanwhile; none can under the lock.
             if self.answer.is_closed() {
                 table.under_way.remove(&self.name);
                 return None;

@@ -1,7 +1,7 @@
-//! Tunnels: lanes between gateways, and the shell around the state machine of each link.
+//! Tunnels: lanes between gateways, and the shell around each link.
 //!
-//! Nothing here knows the protocol: tasks move bytes between sockets and [`oncewire_link::Link`], under one lock
-//! per peer, and carry out the events it emits.
+//! Nothing here knows the protocol: tasks move bytes between sockets and [`oncewire_link::Link`], under one
+//! lock per peer, and carry out the events it emits.
 
 pub(crate) mod clock;
 pub(crate) mod count;

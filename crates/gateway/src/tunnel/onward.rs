@@ -98,7 +98,7 @@ impl OwnSockets {
         }
     }
 
-    /// Says whether a connection to `address` would arrive at one of our own listening sockets.
+    /// Whether a connection to `address` would arrive at one of our own listening sockets.
     fn contains(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         self.listening.read().iter().any(|own| {
@@ -393,7 +393,7 @@ mod tests {
             let connect = |client: &str| reach(vec![nobody, address], &onward, Some(client.parse().unwrap()));
             let stream = connect(other).await.unwrap();
             assert_eq!(stream.local_addr().unwrap().ip(), address.ip());
-            // Nor does loopback answer anybody else of its family.
+            // Nor does loopback answer other clients of its family.
             let refused = reach(vec![address], &onward, Some(own_family.parse().unwrap())).await;
             assert_eq!(refused.unwrap_err(), OpenFailure::Unreachable);
         }

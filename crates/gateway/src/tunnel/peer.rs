@@ -125,7 +125,7 @@ pub(crate) struct Peer {
     pace_log: Seldom,
     /// A peer can come and go at any rate.
     reach_log: Seldom,
-    /// A change is held back, and said later.
+    /// A change is held back for a later report.
     reach_unsaid: AtomicBool,
     leaving_log: Seldom,
     /// Notes repeated with each new lane or store.
@@ -155,7 +155,7 @@ pub(crate) struct Core {
     /// Flows so far.
     entered: u64,
     armed: Option<Now>,
-    /// Whether our key is the smaller one, as the link was told.
+    /// Whether our key is the smaller one, as reported to the link.
     first: bool,
     /// Writer of the link's logs, if any.
     log_writer: Option<LogWriter>,

@@ -28,7 +28,7 @@ struct Slot {
 }
 
 impl Pending {
-    /// Takes in a connection, at the cost of another if there is no room; says whether one was evicted.
+    /// Takes in a connection, at the cost of another if there is no room; returns whether one was evicted.
     ///
     /// The receiver ends with an error once this connection is evicted itself.
     pub(crate) fn admit(

@@ -35,7 +35,7 @@ impl Seldom {
         Self { period, burst, passed: Mutex::new(None), held_back: AtomicU64::new(0) }
     }
 
-    /// Says whether to log now, and how many lines were held back since the last.
+    /// Returns whether to log now, with the number of lines held back since the last.
     pub(crate) fn due(&self) -> Option<u64> {
         let mut passed = self.passed.lock();
         let now = Instant::now();

@@ -57,7 +57,7 @@ pub(crate) fn client_config(identity: &Identity, peer: Arc<PinnedKeys>) -> Resul
     Ok(Arc::new(config))
 }
 
-/// The name required by TLS and read by nobody.
+/// The name required by TLS, and unread.
 pub(crate) fn server_name() -> ServerName<'static> {
     ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into())
 }

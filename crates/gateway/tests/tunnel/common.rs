@@ -156,7 +156,7 @@ impl Origin {
         Self::start(move |mut stream| {
             let data = Arc::clone(&data);
             async move {
-                // Whether it arrived is for the client to say.
+                // Only the client can judge its arrival.
                 let _ = stream.write_all(&data).await;
             }
         })
@@ -173,7 +173,7 @@ impl Origin {
         .await
     }
 
-    /// Reads to the end, and only then says how much it got.
+    /// Reads to the end, and only then returns the number of bytes.
     pub(crate) async fn count() -> Self {
         Self::start(|mut stream| async move {
             let len = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.unwrap();

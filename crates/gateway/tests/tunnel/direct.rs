@@ -85,7 +85,7 @@ async fn paused_direct_reader_misses_nothing() {
                         }
                     }
                 }
-                // A kernel with room for all of it holds nobody back.
+                // A kernel with room for all of it does not block.
                 held.notify_one();
             }
         })
@@ -237,7 +237,7 @@ async fn ended_stream_arrives_although_the_client_system_forgets_it() {
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = socket.listen(0).unwrap();
         let address = listener.local_addr().unwrap();
-        // Its system answers nobody until this one is accepted.
+        // Its system answers no client until this one is accepted.
         let _first = TcpStream::connect(address).await.unwrap();
         let (lone, _relay) = without_link(address, "").await;
         let mut client = lone.connect().await;

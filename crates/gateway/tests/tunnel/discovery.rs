@@ -124,7 +124,7 @@ async fn gateway_is_found_at_its_reloaded_address() {
             let config = Config::parse(&text, &dir.path().join("oncewire.toml")).unwrap();
             match moved.reload(config).await {
                 Ok(_) => break,
-                // Somebody else was given the port in between.
+                // Another program was given the port in between.
                 Err(StartError::Listen { .. }) => {}
                 Err(error) => panic!("{error}"),
             }

@@ -67,7 +67,7 @@ async fn stopping_hub_keeps_open_flows_and_refuses_new_ones() {
             assert_eq!(exchange(open, b"the end").await.unwrap(), b"the end");
         };
         tokio::join!(stopping, clients);
-        // Gone for good by now; nobody waits for it.
+        // Gone for good by now, without a wait.
         let client = TcpStream::connect(address).await.unwrap();
         assert_eq!(exchange(client, b"after").await.unwrap(), b"after");
         assert_eq!(by_itself(&pair.branch), 51);

@@ -65,7 +65,7 @@ async fn pass(
         }
     };
     let back = async move {
-        // Nobody may be there to hear it.
+        // There may be no reader.
         let mut block = vec![0; 64 << 10];
         while let Ok(len @ 1..) = far_in.read(&mut block).await {
             let _ = near_out.write_all(&block[..len]).await;

@@ -48,7 +48,7 @@ enum Lie {
     Flood,
 }
 
-/// A member of the group, as its key and its hello say.
+/// A member of the group, by its key and its hello.
 struct Liar {
     lie: Lie,
     /// Chunks requested from it.

@@ -1,4 +1,4 @@
-//! Pairs of gateways in one process, over loopback, with real sockets around them.
+//! Pairs of gateways in one process, with real sockets on loopback.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

@@ -1,4 +1,4 @@
-//! Gateways of a trust group: neighbours at a site, and hubs for one.
+//! Gateways of a trust group: neighbours at a site, and their hubs.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -118,7 +118,7 @@ impl Plan {
     }
 }
 
-/// A folder with the keys of these gateways and of a group.
+/// A directory with the keys of these gateways and of a group.
 pub(crate) fn folder(names: &[&str]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in names {
@@ -159,12 +159,12 @@ pub(crate) async fn told(from: &Gateway, others: &[&Gateway]) {
     .await;
 }
 
-/// Serves a file for each two connections: to the first as it is, to the second with this change.
+/// Serves a file for each two connections: the original to the first, a changed one to the second.
 async fn files(seed: u64, change: fn(&[u8]) -> Vec<u8>) -> Origin {
     files_for(2, seed, change).await
 }
 
-/// Serves a file for each so many connections: to the first as it is, to the others with this change.
+/// Serves a file for each so many connections: the original to the first, a changed one to the others.
 pub(crate) async fn files_for(readers: u64, seed: u64, change: fn(&[u8]) -> Vec<u8>) -> Origin {
     let connections = AtomicU64::new(0);
     Origin::start(move |mut stream| {
@@ -172,7 +172,7 @@ pub(crate) async fn files_for(readers: u64, seed: u64, change: fn(&[u8]) -> Vec<
         let file = file(seed, number / readers);
         let data = if number.is_multiple_of(readers) { file } else { change(&file) };
         async move {
-            // Whether it arrived is for the client to say.
+            // Only the client can judge its arrival.
             let _ = stream.write_all(&data).await;
         }
     })
@@ -440,7 +440,7 @@ async fn concurrent_misses_are_fetched_partly_once_for_both() {
             // Others each time: after many vain names a hub names little for a while.
             let (crossed, spared) = fetch_what_both_lack(&origin, &file(6, number)).await;
             println!("file {number}: {crossed} of twice {LEN} bytes crossed, {spared} chunks were spared");
-            // On a busy machine the two may read one after the other, or wait in vain.
+            // On a busy machine the two may read one after the other, or time out.
             if spared > 0 && crossed < LEN as u64 * 7 / 4 {
                 return;
             }

@@ -20,7 +20,7 @@ const GOES_ON: usize = 64 << 20;
 /// weakens a test and fails none.
 const STILL: Duration = Duration::from_millis(300);
 
-/// Sends until nothing moves any more.
+/// Sends until nothing moves.
 async fn send_until_held_up(client: &mut OwnedWriteHalf, sent: &mut usize) {
     let piece = noise(1, 64 << 10);
     while let Ok(moved) = timeout(STILL, client.write(&piece)).await {
@@ -54,7 +54,7 @@ async fn early_refused_upload_still_gets_its_answer() {
         while !client.ready(Interest::READABLE).await.unwrap().is_read_closed() {
             tokio::task::yield_now().await;
         }
-        // More than all buffers between take: somebody has to.
+        // More than all buffers between: it needs a reader.
         for _ in 0..GOES_ON / piece.len() {
             client.write_all(&piece).await.unwrap();
         }
@@ -94,7 +94,7 @@ async fn answer_to_a_stalled_upload_arrives() {
         refuse.send_replace(true);
         let lines = head(&mut BufReader::new(read)).await;
         assert_eq!(lines[0], "HTTP/1.1 413 Content Too Large");
-        // It is as before: the answer has not come because somebody took it after all.
+        // Still stalled: no reader has caused the answer.
         send_until_held_up(&mut write, &mut sent).await;
     })
     .await;

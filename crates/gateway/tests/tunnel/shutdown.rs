@@ -214,7 +214,7 @@ async fn unanswered_connection_survives_its_hub() {
         let intercept = proxy("http", "on_peer_loss = \"direct\"\n");
         let branch = start(dir.path(), &branch_config(hub_key, address, &intercept)).await.unwrap();
         assert!(branch.wait_up("hub", LIMIT).await);
-        // Its system answers nobody until somebody is accepted.
+        // Its system answers no client until one is accepted.
         let origin = TcpSocket::new_v4().unwrap();
         origin.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let origin = origin.listen(0).unwrap();

@@ -24,7 +24,7 @@ struct Star {
 }
 
 impl Star {
-    /// Starts a hub with these lines in its `[gateway]` and `[cache]`, and branches with those of their own.
+    /// Starts a hub with these lines in its `[gateway]` and `[cache]`, and branches with their own.
     async fn start(names: &[&str], gateway: &str, hub_cache: &str, branch_cache: &str) -> Self {
         Self::before(Origin::echo().await, names, gateway, hub_cache, branch_cache).await
     }
@@ -214,7 +214,7 @@ async fn idle_logs_leave_memory_and_are_back(other: &str) {
     .await;
 }
 
-/// Says whether the logs were seen in memory before and after, and all of the data was copied from them then.
+/// Whether the logs were seen in memory before and after, and all of the data was copied from them then.
 async fn leave_and_are_back(star: &Star, data: &[u8]) -> bool {
     star.cross(0, data).await;
     let before = star.ends();

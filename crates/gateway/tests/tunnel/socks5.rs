@@ -21,7 +21,7 @@ fn connect_to_name(name: &str, port: u16) -> Vec<u8> {
     [&[5, 1, 0, 3, name.len() as u8][..], name.as_bytes(), &port.to_be_bytes()].concat()
 }
 
-/// Greets without authentication and asks; the reply code.
+/// Greets without authentication and sends a request; returns the reply code.
 async fn ask(client: &mut TcpStream, request: &[u8]) -> u8 {
     client.write_all(&[5, 1, 0]).await.unwrap();
     let mut chosen = [0; 2];

@@ -1,4 +1,6 @@
-//! One store for all peers: a chunk put under one key is absent under another.
+//! One store for all peers, with chunks separated by key.
+//!
+//! A chunk put under one key is absent under another.
 
 use oncewire_codec::wanax::Tree;
 use oncewire_link::Purpose;
@@ -6,7 +8,7 @@ use oncewire_link::Purpose;
 use super::*;
 use crate::tunnel::lane::testing;
 
-/// A chunk as somebody names it.
+/// A chunk as named by a peer.
 struct Named {
     name: Name,
     len: u32,

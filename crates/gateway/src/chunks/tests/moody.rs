@@ -6,7 +6,7 @@ use super::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     Works,
-    /// It lets nobody go until it works again.
+    /// Holds all operations until it works again.
     Holds,
     HoldsReads,
     Panics,

@@ -226,7 +226,7 @@ impl Resolver {
     }
 }
 
-/// The routing rule may stand between those for the local and for the main table, with one before it.
+/// The routing rule may stand between the rules for the local and for the main table, with one ahead of it.
 pub(super) const RULE_PRIORITIES: Range<i64> = 2..32_766;
 
 /// Range of packet marks.
@@ -247,12 +247,13 @@ impl Intercept {
         }
     }
 
-    /// Says whether the sockets of one can serve as those of the other.
+    /// Whether the sockets of one can serve as the other's.
     pub(crate) fn same_sockets(&self, other: &Self) -> bool {
         self.listen == other.listen && self.same_kind(other)
     }
 
-    /// Says whether connections reach both in the same way: by rules of one kind, or because they were made to them.
+    /// Whether connections reach both in the same way: by rules of one kind, or because they were made to
+    /// them.
     pub(crate) fn same_kind(&self, other: &Self) -> bool {
         let kind = |mode: &Mode| (mode.capture().is_some(), matches!(mode, Mode::Tproxy(_)));
         kind(&self.mode) == kind(&other.mode)
@@ -260,7 +261,7 @@ impl Intercept {
 }
 
 impl Config {
-    /// Says whether this gateway binds addresses of clients, low ports among them.
+    /// Whether this gateway binds addresses of clients, low ports among them.
     pub(crate) fn acts_as_clients(&self) -> bool {
         let capture =
             |intercept: &Intercept| intercept.mode.capture().is_some_and(|capture| capture.as_client);

@@ -110,7 +110,7 @@ impl Resolver {
     fn encrypt_key(&mut self, whole: &RawConfig) -> Option<StorageKey> {
         let raw = whole.gateway.get_ref();
         let file = raw.encrypt_key_file.as_ref()?;
-        // A chunk store may have a folder of its own.
+        // A chunk store may have a directory of its own.
         if raw.state.is_none() && whole.cache.store_path.is_none() {
             let message = "encrypt_key_file: has no effect without state; set state or remove it";
             self.problems.at(file.span(), message);
@@ -176,13 +176,13 @@ impl Resolver {
     }
 }
 
-/// Says whether two cannot both be listened on.
+/// Whether two cannot both be listened on.
 fn clash(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && one.port() != 0 && (one == other || any && one.is_ipv4() == other.is_ipv4())
 }
 
-/// After how long without progress the process ends itself, unless `watchdog` says otherwise.
+/// Time without progress until the process aborts, unless `watchdog` says otherwise.
 const WATCHDOG: Duration = Duration::from_secs(10);
 
 const LEAST_WATCHDOG: Duration = Duration::from_secs(2);

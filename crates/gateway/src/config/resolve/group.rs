@@ -29,7 +29,7 @@ impl Resolver {
         groups
     }
 
-    /// Warns of a site without anybody else.
+    /// Warns of a site with this gateway alone.
     pub(super) fn warn_of_solitude(&mut self, raw: &RawConfig) {
         let Some(site) = &raw.gateway.get_ref().site else { return };
         let site = site.get_ref();

@@ -1,4 +1,4 @@
-//! `[codec]`, `[cache]` and `[link]`, and their overrides.
+//! Resolution of `[codec]`, `[cache]` and `[link]`, with overrides.
 
 use std::ops::Range;
 use std::time::Duration;

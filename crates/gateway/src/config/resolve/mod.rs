@@ -1,5 +1,6 @@
-//! From the configuration as typed to the configuration as meant: values are read, defaults filled in, and
-//! contradictions found.
+//! Resolution of the typed configuration.
+//!
+//! Values are read, defaults filled in, and contradictions found.
 
 mod addresses;
 mod capture;
@@ -174,7 +175,7 @@ impl Resolver {
         }
     }
 
-    /// Returns a path as meant: relative ones start at the configuration's folder.
+    /// Returns a path as meant: relative ones start at the configuration's directory.
     fn path(&self, text: &Text) -> PathBuf {
         self.dir.join(text.get_ref())
     }

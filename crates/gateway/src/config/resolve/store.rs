@@ -78,7 +78,7 @@ impl Resolver {
         bytes
     }
 
-    /// Returns the folder of the store.
+    /// Returns the directory of the store.
     pub(super) fn store_path(&self, raw: &RawConfig) -> Option<PathBuf> {
         let of_state = || raw.gateway.get_ref().state.as_ref().map(|state| self.path(state).join("store"));
         raw.cache.store_path.as_ref().map(|path| self.path(path)).or_else(of_state)
@@ -118,5 +118,5 @@ impl Resolver {
 const LEAST_STORE: u64 = 64 << 20;
 /// Some thousand chunks of each size.
 const LEAST_INDEX: u64 = 64 << 10;
-/// Beyond it nobody waits for a read.
+/// Beyond it a read has no waiter.
 const MOST_LATENCY: Duration = Duration::from_secs(10);

@@ -34,7 +34,7 @@ pub(super) const TO_ADDRESS: u32 = 20;
 pub(super) const TO_NETWORK: u32 = 40;
 
 impl Answers {
-    /// Says whether a note from there is to be answered, and counts it if so.
+    /// Whether a note from there is to be answered, and counts it if so.
     pub(super) fn take(&mut self, ip: IpAddr, is_known: bool, now: Now) -> bool {
         if self.second != now.as_secs() {
             *self = Self { second: now.as_secs(), ..Self::default() };

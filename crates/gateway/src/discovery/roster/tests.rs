@@ -1,4 +1,4 @@
-//! Members of a group on a LAN in virtual time, with a replaying attacker.
+//! A group's members on a virtual LAN, with a replaying attacker.
 
 use proptest::prelude::*;
 

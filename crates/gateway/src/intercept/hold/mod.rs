@@ -88,7 +88,7 @@ impl Held {
         Ok(Arc::clone(self).read(queue, ended))
     }
 
-    /// Says whether packets are held.
+    /// Whether packets are held.
     pub(crate) fn is_reading(&self) -> bool {
         self.state.lock().reading.is_some()
     }
@@ -207,7 +207,7 @@ impl Held {
 }
 
 impl Reading {
-    /// Says whether rules may have let packets pass, or do so now, since the last sign of life is too old.
+    /// Whether rules may have let packets pass, or do so now, since the last sign of life is too old.
     fn may_be_stale(&self, now: Instant) -> bool {
         now.duration_since(self.alive) > ALIVE
     }

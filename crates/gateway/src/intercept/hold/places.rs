@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 /// The interceptions by their places in the loaded rules' configuration.
 pub(super) struct Places<T> {
     known: Vec<Weak<T>>,
-    /// Other rules are being loaded: whether a mark is theirs or of those before cannot be seen.
+    /// Other rules are being loaded: marks of the old and the new ones look alike.
     changing: bool,
 }
 

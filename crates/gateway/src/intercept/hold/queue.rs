@@ -89,7 +89,8 @@ impl Queue {
         self.socket.readable().await
     }
 
-    /// Hands over the packets of one message, and says whether there was any; `woken` by [`Queue::readable`] or not.
+    /// Hands over the packets of one message, and returns whether there was any; `woken` by
+    /// [`Queue::readable`] or not.
     ///
     /// # Errors
     /// If the socket is broken.
@@ -216,7 +217,7 @@ const NESTED: u16 = 0xc000;
 const ANY_FAMILY: u8 = 0;
 const VERSION: u8 = 0;
 
-/// Kinds of messages; those of queues have their subsystem's number, 3, in the upper byte.
+/// Kinds of messages; a queue's kinds have its subsystem's number, 3, in the upper byte.
 const ERROR: u16 = 2;
 const PACKET: u16 = 0x300;
 const VERDICT: u16 = 0x301;

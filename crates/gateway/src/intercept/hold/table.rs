@@ -16,7 +16,7 @@ pub(super) type Packet = u32;
 /// Fate of a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It goes on as if nobody had held it.
+    /// It goes on as without a gateway.
     AsItIs,
     /// It is taken in.
     TakeIn,
@@ -33,7 +33,7 @@ pub(super) enum Answer {
 /// Next step for a received SYN.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Todo {
-    /// Connect, and tell [`Table::decide`] under this number; the packet waits.
+    /// Connect, and call [`Table::decide`] with this number; the packet waits.
     Connect(u64),
     /// Let the packet go, since a newer one of the same connection waits in its place.
     Release(Packet),
@@ -104,7 +104,7 @@ impl<W> Table<W> {
         Todo::Connect(number)
     }
 
-    /// Returns a receiver failing once nobody waits for a connect.
+    /// Returns a receiver failing once a connect has no waiter.
     pub(super) fn waiting(&self, ends: &Ends) -> Option<watch::Receiver<()>> {
         match &self.entries.get(ends)?.state {
             State::Asked(_, waiting) => Some(waiting.subscribe()),
@@ -115,7 +115,7 @@ impl<W> Table<W> {
     /// Takes in a connect's outcome; returns the waiting packet and its answer.
     ///
     /// # Errors
-    /// The way, if nobody waits for it.
+    /// The way, if it has no waiter.
     pub(super) fn decide(
         &mut self,
         ends: &Ends,
@@ -183,7 +183,7 @@ impl<W> Table<W> {
     }
 }
 
-/// Connections held at once or a moment ago; those beyond are taken in without asking the server.
+/// Connections held at once or a moment ago; further ones are taken in without asking the server.
 pub(super) const MAX_HELD: usize = 4096;
 
 /// Returns the deadline for a client with a SYN just now and its first one some time ago.

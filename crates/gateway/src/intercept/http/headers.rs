@@ -1,4 +1,6 @@
-//! A proxy's changes to a message's head (RFC 9110 §7.6, RFC 9112 §3.2).
+//! A proxy's changes to a message's head.
+//!
+//! See RFC 9110 §7.6 and RFC 9112 §3.2.
 
 use std::borrow::Cow;
 
@@ -71,7 +73,7 @@ pub(super) fn to_client<B>(response: &mut Response<B>) {
     add_via(headers, version);
 }
 
-/// Says whether a request for an origin asks to switch protocols.
+/// Whether a request for an origin asks to switch protocols.
 pub(super) fn asks_to_switch<B>(request: &Request<B>) -> bool {
     request.headers().contains_key(UPGRADE)
 }

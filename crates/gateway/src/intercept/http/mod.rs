@@ -109,7 +109,7 @@ pub(super) async fn serve(
 enum Broken {
     Http(hyper::Error),
     Head(Excess),
-    /// Nobody is there any more.
+    /// The client is gone.
     Gone,
 }
 
@@ -118,7 +118,7 @@ fn length(content: &Incoming) -> Option<u64> {
     if content.is_end_stream() { Some(0) } else { content.size_hint().exact() }
 }
 
-/// Tells a client why its head is not read on, if it has no part of another answer.
+/// Answers a client about an unread head, unless another answer has begun.
 async fn refuse_head(client: &Client, stream: &TcpStream, excess: Excess) {
     let (status, why) = match excess {
         Excess::Large(limit) => (
@@ -194,7 +194,7 @@ async fn serve_requests(
                 return served.map_err(Broken::Http);
             }
             excess = &mut excess => return Err(Broken::Head(excess)),
-            // While an answer is awaited nobody else looks at the client's socket.
+            // During the wait for an answer the client's socket has no other reader.
             () = &mut gone => return Err(Broken::Gone),
             never = &mut kept => match never {},
             // Kept connections to origins would be waited for.
@@ -206,7 +206,7 @@ async fn serve_requests(
     }
 }
 
-/// Waits until nobody is there any more to take an answer.
+/// Waits until there is no client to take an answer.
 async fn gone(client: &TcpStream) {
     // A client may have gone after the end of its stream; its request is still done, unless it takes too
     // long.
@@ -411,8 +411,7 @@ fn credentials<B>(request: &Request<B>) -> Option<(Vec<u8>, Vec<u8>)> {
     scheme.eq_ignore_ascii_case("basic").then_some((name, password))
 }
 
-/// Says whether an address of this scheme is asked for in plain HTTP: a WebSocket begins as such a request
-/// (RFC 6455 §3).
+/// Whether an address of this scheme means plain HTTP: a WebSocket begins as such a request (RFC 6455 §3).
 fn is_plain(scheme: &str) -> bool {
     ["http", "ws"].iter().any(|plain| scheme.eq_ignore_ascii_case(plain))
 }

@@ -1,4 +1,4 @@
-//! Connections to origins as the library speaks over them, over a link or direct.
+//! Connections to origins under the library, by link or direct.
 
 use std::io;
 use std::pin::Pin;
@@ -49,8 +49,8 @@ pub(super) enum Carried {
 }
 
 impl Written {
-    /// Has the beginning of the next request sent as it is in `line`; to be said before the library has the request. False
-    /// if something else is still to be written before.
+    /// Has the beginning of the next request replaced by `line`; call it ahead of the library's request.
+    /// False if other bytes are still to be written.
     pub(super) fn expect(&self, line: RawLine) -> bool {
         let mut state = self.0.lock();
         if !state.is_writing {

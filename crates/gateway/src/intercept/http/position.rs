@@ -131,7 +131,7 @@ impl Position {
         }
     }
 
-    /// Says whether the library was given more than the head of a request.
+    /// Whether the library was given more than the head of a request.
     pub(super) fn went_on(&self) -> bool {
         self.went_on
     }
@@ -163,7 +163,7 @@ impl BlankLine {
         first
     }
 
-    /// Takes the next byte; says whether it is the end of an empty line.
+    /// Takes the next byte; returns whether it is the end of an empty line.
     fn is_end(&mut self, byte: u8) -> bool {
         self.is_behind = byte == b'\n' && self.is_empty;
         match byte {
@@ -241,7 +241,7 @@ mod tests {
             (b"1\r\na\r\n0\r\nX-Sum: 1\r\n\r\n", true, true),
             // A part of the next request came with it.
             (b"1\r\na\r\n0\r\n\r\nGET http://a/", true, false),
-            // The content may go on: nobody has read it to its end.
+            // The content may go on: its end has not been read.
             (b"1\r\na\r\n0\r\n\r\n", false, false),
         ] {
             let mut position = Position::default();

@@ -104,7 +104,7 @@ pub(super) async fn hear_out(stream: &TcpStream, mut stopped: watch::Receiver<bo
     }
 }
 
-/// Says whether to try again as soon as the socket is ready.
+/// Whether to try again as soon as the socket is ready.
 fn passes(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -33,7 +33,7 @@ enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RawTarget(Bytes);
 
-/// The beginning of a request line, as the library writes it and as it is sent.
+/// The beginning of a request line, as written by the library and as sent.
 #[derive(Debug)]
 pub(super) struct RawLine {
     masked: Vec<u8>,
@@ -72,7 +72,7 @@ impl TargetReader {
         }
     }
 
-    /// Says whether the request line is still to come.
+    /// Whether the request line is still to come.
     pub(super) fn is_before(&self) -> bool {
         self.stage == Stage::Before
     }
@@ -85,7 +85,7 @@ impl TargetReader {
 }
 
 impl RawTarget {
-    /// Says whether no byte of the host, or of the port, was replaced.
+    /// Whether no byte of the host, or of the port, was replaced.
     pub(super) fn has_plain_host(&self) -> bool {
         let scheme = self.0.windows(3).position(|three| three == b"://").map_or(0, |at| at + 3);
         let mut parts = self.0.get(scheme..).unwrap_or_default().split(|byte| b"/?#".contains(byte));
@@ -128,7 +128,7 @@ impl RawLine {
     }
 }
 
-/// Says whether the library may refuse a byte in a path or a query.
+/// Whether the library may refuse a byte in a path or a query.
 fn is_refused(byte: u8) -> bool {
     matches!(byte, b'<' | b'>' | b'`' | b'"') || !byte.is_ascii()
 }

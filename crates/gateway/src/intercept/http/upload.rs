@@ -34,8 +34,8 @@ pub(super) enum Upload {
     Asked(Arc<Gate>),
 }
 
-/// The gate between a client asking for permission to send its body, and the origin. Nobody looks at the body
-/// until the client may send it: an earlier answer is then known to have come with or without it.
+/// The gate between a client asking for permission to send its body, and the origin. The body is not looked
+/// at until the client may send it: an earlier answer is then known to have come with or without it.
 pub(super) struct Gate {
     state: Mutex<State>,
     /// The origin has requested the body.
@@ -44,7 +44,7 @@ pub(super) struct Gate {
 
 struct State {
     stage: Stage,
-    /// None once nobody is to have it any more.
+    /// None once it is not to be sent.
     body: Option<Content>,
     /// Of the connection to the origin.
     waker: Option<Waker>,
@@ -109,12 +109,12 @@ impl Gate {
         self.is_told.send_replace(true);
     }
 
-    /// Says whether the origin has said to go on.
+    /// Whether the origin has asked for the body.
     pub(super) fn is_told(&self) -> bool {
         *self.is_told.borrow()
     }
 
-    /// Has the body sent, once the origin has said so or the client sends it without.
+    /// Has the body sent, once the origin has asked for it or the client sends it without.
     pub(super) async fn open_in_time(&self, interim: &Interim) {
         let mut told = self.is_told.subscribe();
         tokio::select! {
@@ -170,7 +170,7 @@ impl Gate {
 impl Content {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        // Behind trailers nobody looks for more.
+        // Nothing follows trailers.
         if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
             let (client, number) = &self.of;
             client.upgrade().into_iter().for_each(|client| client.end_content(*number));

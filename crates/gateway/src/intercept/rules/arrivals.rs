@@ -11,7 +11,7 @@ use super::begun::{FAMILIES, SYN, connection};
 use super::{How, RuleSet};
 
 impl RuleSet {
-    /// Says whether answers or new connections are led to sockets here by their mark.
+    /// Whether answers or new connections are led to sockets here by their mark.
     fn awaits(&self) -> bool {
         self.in_clients_names || self.has(How::Tproxy)
     }

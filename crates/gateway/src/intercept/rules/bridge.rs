@@ -45,7 +45,7 @@ impl Links {
     /// The arguments of `ip`.
     pub(super) const COMMAND: &str = "-j -d link show";
 
-    /// Says whether there is an interface of this name.
+    /// Whether there is an interface of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.names.iter().any(|known| known == name)
     }

@@ -82,7 +82,7 @@ impl Exclusions {
         self
     }
 
-    /// Says whether everything is taken in.
+    /// Whether everything is taken in.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -87,7 +87,7 @@ pub(crate) const LIFE_MS: u64 = 900;
 /// Destination of signs of life for a bridge, if the bridge permits: no further than its own network in any
 /// case.
 pub(super) const BEAT_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
-/// Nobody is there (discard, RFC 863).
+/// The discard port (RFC 863), without a listener.
 pub(super) const BEAT_PORT: u16 = 9;
 
 /// A third of a life: one may be late.

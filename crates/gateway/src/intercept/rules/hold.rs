@@ -127,7 +127,7 @@ impl RuleSet {
             format!("meta mark {unreachable:#x} reject with icmpx type host-unreachable"),
             format!("meta mark {:#x} reject with icmpx type admin-prohibited", numbers.prohibited()),
             format!("meta mark {:#x} meta mark set 0x0", numbers.taken_in()),
-            // Nobody read it, or more are held than may be.
+            // Without a reader, or beyond the limit of held packets.
             format!("meta mark & {:#x} == {:#x} meta mark set 0x0", !INDEX, numbers.asked(0)),
         ]
     }
@@ -190,7 +190,7 @@ fn is_there(program: &'static str, rule: &str) -> Result<bool, LoadError> {
     unless_locked(filter(program, &format!("-C {rule}")))
 }
 
-/// Says whether a program did it; fails only if it waited in vain for the lock.
+/// Whether a program succeeded; fails only on a time-out of the lock.
 fn unless_locked(done: Result<String, LoadError>) -> Result<bool, LoadError> {
     match done {
         Err(LoadError::Locked { program }) => Err(LoadError::Locked { program }),

@@ -27,7 +27,7 @@ impl RuleSet {
         Self { quoted_keys, ..self }
     }
 
-    /// Says whether errors of this machine are led back to it.
+    /// Whether this machine's errors are led back to it.
     pub(super) fn leads_own_errors(&self) -> bool {
         self.in_clients_names && self.quoted_keys
     }

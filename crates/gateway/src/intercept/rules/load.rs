@@ -74,7 +74,7 @@ pub(crate) async fn load(
 #[derive(Default)]
 struct Current {
     rules: Mutex<Option<Arc<RuleSet>>>,
-    /// The machine's interfaces as they were told last.
+    /// The machine's interfaces by the last query.
     links: Mutex<Links>,
     /// Held by the runner of programs, to their end: started work goes on without a waiter.
     turn: Mutex<Turn>,
@@ -82,7 +82,7 @@ struct Current {
 
 #[derive(Default)]
 struct Turn {
-    /// No rules are loaded any more.
+    /// Loading of rules has ended.
     ended: bool,
 }
 

@@ -194,7 +194,7 @@ impl RuleSet {
         format!("oncewire-{}", self.gateway)
     }
 
-    /// Says whether packets must be routed to sockets here though their destination is elsewhere.
+    /// Whether packets must be routed to sockets here though their destination is elsewhere.
     fn needs_routes(&self) -> bool {
         let kept = self.in_clients_names || self.kept.contains(&How::Tproxy);
         kept || self.takers.iter().any(|taker| taker.how == How::Tproxy)

@@ -1,4 +1,4 @@
-//! Runs `nft` and `ip`: loads rules on this machine, looks whether they are there, and removes them.
+//! Loading, checking and removal of rules by `nft` and `ip`.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub enum LoadError {
     /// A program is not installed.
     #[error("`{0}` is missing: install {1}, or set rules = \"print\" and load what `oncewire rules` prints")]
     Missing(&'static str, &'static str),
-    /// A program said no.
+    /// A program failed.
     #[error("`{program}` failed: {said}")]
     Refused {
         /// The command.
@@ -76,12 +76,12 @@ impl Programs<'_> {
     fn remove_unused_routes(&self) {
         if !matches!(self.installed_tables(), Ok(Some(_))) {
             self.remove_routes();
-            // Why they were not loaded is told.
+            // The reason of the failed load is reported.
             let _ = self.remove_queue();
         }
     }
 
-    /// Removes the rules; says whether there were any.
+    /// Removes the rules; returns whether there were any.
     ///
     /// # Errors
     /// If `nft` is missing or refuses. [`LoadError::Locked`] if only rules without effect stay.
@@ -98,8 +98,8 @@ impl Programs<'_> {
         Ok(there)
     }
 
-    /// Removes the rules as they fit this machine ([`Programs::remove`]), and waits no longer than `limit`; none if it
-    /// takes longer, or cannot begin.
+    /// Removes the rules in their form for this machine ([`Programs::remove`]), and waits no longer than
+    /// `limit`; none on a time-out, or without a thread.
     pub fn remove_within(&self, limit: Duration) -> Option<Result<bool, LoadError>> {
         let rules = self.0.clone();
         within(limit, move || Programs(&rules.on_this_machine()).remove())

@@ -61,7 +61,7 @@ impl RuleSet {
             .collect()
     }
 
-    /// Says whether other rules of the same gateway have routing rules of their own.
+    /// Whether other rules of the same gateway have routing rules of their own.
     pub(super) fn other_routes(&self, other: &Self) -> bool {
         (self.mark(), self.priority) != (other.mark(), other.priority)
     }

@@ -12,7 +12,7 @@ use super::{Programs, RuleSet};
 use crate::sockets::OWN_MARK;
 
 impl RuleSet {
-    /// Says whether packets of this machine to clients are led back to it.
+    /// Whether packets of this machine to clients are led back to it.
     pub(super) fn leads_back(&self) -> bool {
         self.in_clients_names || self.keeps_names
     }

@@ -54,7 +54,7 @@ impl RuleSet {
         let other = after("oif").is_some() || after("uidrange").is_some();
         let unlike = after("ipproto").is_some_and(|protocol| protocol != "tcp");
         let is_never = !marked || elsewhere || other || unlike;
-        // With `not` it means all packets but those.
+        // With `not` it means all other packets.
         let passes_by = if words.first() == Some(&"not") { !is_never && means_all(&words) } else { is_never };
         if passes_by || after("lookup").is_some_and(|table| table == "local" || !leads(table)) {
             return None;
@@ -192,7 +192,7 @@ impl<'a> Ruleset<'a> {
 }
 
 impl Packet<'_> {
-    /// Says whether a condition holds; none if it is not understood.
+    /// Whether a condition holds; none if it is not understood.
     fn is_matched(&self, condition: &Value) -> Option<bool> {
         let (left, right) = (&condition["left"], &condition["right"]);
         let holds = match (left["meta"]["key"].as_str(), left["ct"]["key"].as_str()) {
@@ -222,7 +222,7 @@ impl Packet<'_> {
     }
 }
 
-/// Says whether any value of a set, a list or a value alone is meant.
+/// Whether any value of a set, a list or a value alone matches.
 fn any(right: &Value, is: &dyn Fn(&Value) -> Option<bool>) -> Option<bool> {
     let values = right.as_array().or_else(|| right["set"].as_array());
     let Some(values) = values else { return is(right) };
@@ -237,7 +237,7 @@ fn any(right: &Value, is: &dyn Fn(&Value) -> Option<bool>) -> Option<bool> {
     (!unknown).then_some(false)
 }
 
-/// Says whether a routing rule has no condition beside the mark and the protocol.
+/// Whether a routing rule has no condition beside the mark and the protocol.
 fn means_all(words: &[&str]) -> bool {
     const OTHERS: [&str; 8] = ["to", "iif", "tos", "dsfield", "sport", "dport", "l3mdev", "tun_id"];
     let is_from_all = !words.windows(2).any(|pair| pair[0] == "from" && pair[1] != "all");
@@ -255,7 +255,7 @@ impl Taker {
 /// As many chains as may call each other.
 const MOST_JUMPS: u8 = 16;
 
-/// Nobody opens it for this machine's own services.
+/// Unlikely among this machine's own services.
 const UNLIKELY_PORT: u16 = 47_808;
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ fn place(state: &Path) -> Place {
     Place { state: state.to_owned(), key: None }
 }
 
-/// Opens logs in a real folder as a start does.
+/// Opens logs in a real directory as a start does.
 pub(in crate::logs) fn open_in(
     state: &Path,
     owners: &[LogOwner],
@@ -120,7 +120,7 @@ fn file_in_place_of_a_directory_costs_a_cold_start() {
     assert!(why.contains("start cold"), "{why}");
     assert!(why.contains(&format!("{} is a file and no folder: move it", state.display())), "{why}");
     assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
-    // One peer's folder only: the other's logs are kept.
+    // One peer's directory only: the other's logs are persisted.
     let state = dir.path().join("other");
     fs::create_dir_all(state.join("logs")).unwrap();
     fs::write(state.join("logs").join("07".repeat(32)), "a file").unwrap();

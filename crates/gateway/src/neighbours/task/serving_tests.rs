@@ -189,7 +189,7 @@ async fn unsendable_questions_are_not_waited_for() {
     let mut group = Group::new(task.own, member.settings.group.as_ref().unwrap());
     group.machine.handle_up(MemberId(1));
     task.groups.push(group);
-    // Its link has just gone, and the task has not been told.
+    // Its link has just gone, and the task does not know yet.
     task.peers.push(member);
     let (done, mut answer) = tokio::sync::oneshot::channel();
     let wanted = Wanted {

@@ -61,7 +61,7 @@ pub struct DestinationFigures {
     pub savings: Option<f64>,
     /// Delivered bytes of uncoded flows.
     pub uncoded: u64,
-    /// Why one of those flows is not coded, of several the last; null if all are coded.
+    /// Reason for an uncoded one among these flows, of several the last; null if all are coded.
     pub reason: Option<Reason>,
 }
 

@@ -114,7 +114,7 @@ pub(crate) enum HelloFailure {
 }
 
 impl HelloFailure {
-    /// Whether nobody did anything wrong: this end ended, or either began anew, while the lane came up.
+    /// Whether neither end is at fault: this end ended, or either began anew, while the lane came up.
     pub(super) fn is_of_the_moment(&self) -> bool {
         let Self::Join(why) = self else { return false };
         matches!(why, JoinError::Ended | JoinError::Late | JoinError::Refused(LaneRefused::Outdated))

@@ -1,4 +1,6 @@
-//! Lane kind 1: TLS 1.3 over TCP. Half the processor time of QUIC, and it passes every firewall.
+//! Lane kind 1: TLS 1.3 over TCP.
+//!
+//! It takes half the CPU time of QUIC, and passes every firewall.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -56,7 +58,7 @@ pub(crate) enum DialError {
 }
 
 impl DialError {
-    /// Says whether somebody there refuses us, or is not the peer.
+    /// Whether the gateway there refuses us, or is not the peer.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Each(each) => each.iter().any(Self::is_refusal),
@@ -66,8 +68,8 @@ impl DialError {
         }
     }
 
-    /// Says whether trying again soon is pointless, since an operator must change something first: not if any address
-    /// may yet lead to the peer.
+    /// Whether trying again soon is pointless, since an operator must change something first: not if any
+    /// address may yet lead to the peer.
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Each(each) => each.iter().all(Self::is_lasting),
@@ -75,7 +77,7 @@ impl DialError {
         }
     }
 
-    /// Says whether nobody did anything wrong.
+    /// Whether neither end is at fault.
     pub(crate) fn is_of_the_moment(&self) -> bool {
         matches!(self, Self::Hello { source, .. } if source.is_of_the_moment())
     }
@@ -103,7 +105,7 @@ pub(crate) struct Dialling {
 
 impl Dialling {
     /// Connects to the first of the peer's addresses with a hello under its key, before that time; the caller
-    /// answers. Logs addresses leading to somebody else.
+    /// answers. Logs addresses leading to other gateways.
     ///
     /// # Errors
     /// By the failed step, and by the sense of a retry.
@@ -163,7 +165,7 @@ impl Dialling {
         }
     }
 
-    /// Remembers the peer's address, and logs new addresses leading to somebody else.
+    /// Remembers the peer's address, and logs new addresses leading to other gateways.
     fn note_passed_over(&self, address: SocketAddr, failures: Vec<(SocketAddr, DialError)>) {
         if self.known.lock().replace(address) == Some(address) {
             return;
@@ -243,7 +245,7 @@ impl Dialling {
     }
 }
 
-/// Says when the next of these addresses is tried, if the peer was at `known` last.
+/// Returns the delays between these addresses, for a peer last seen at `known`.
 fn delays(addresses: &[SocketAddr], known: Option<SocketAddr>) -> Delays {
     let count = u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     let proof = PROOF_DELAY.min(DIAL_LIMIT / count);
@@ -252,7 +254,7 @@ fn delays(addresses: &[SocketAddr], known: Option<SocketAddr>) -> Delays {
     Delays { first: if is_known { proof } else { ATTEMPT_DELAY }, proof }
 }
 
-/// Why accepting a connection ended before anybody was known.
+/// Why accepting a connection ended ahead of any identity.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AcceptError {
     #[error("an unknown key")]

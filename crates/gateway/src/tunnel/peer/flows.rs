@@ -20,7 +20,7 @@ pub(crate) struct FlowEntry {
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
     pub(crate) writable: bool,
-    /// This gateway ends the flow; the link no longer knows it.
+    /// This gateway ends the flow; the link has forgotten it.
     pub(crate) ended: bool,
 }
 
@@ -81,7 +81,7 @@ impl Peer {
         self.draining.load(Relaxed)
     }
 
-    /// Says whether the whole gateway stops.
+    /// Whether the whole gateway stops.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
     }

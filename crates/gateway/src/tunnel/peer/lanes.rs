@@ -47,7 +47,7 @@ pub(crate) struct Exchange {
 /// A secret shared by both ends of a lane alone; none without encryption.
 pub(crate) type Binding = [u8; 32];
 
-/// The lane is no longer one of the link's.
+/// The lane has left the link.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaneGone {
     #[error("the link closed the lane")]
@@ -243,7 +243,7 @@ impl Peer {
         self.short_lived.swap(0, Relaxed)
     }
 
-    /// Says whether a lane has lived on since this was asked last.
+    /// Whether a lane has been stable since the last call.
     pub(crate) fn take_lived_on(&self) -> bool {
         self.lived_on.swap(false, Relaxed)
     }
@@ -279,7 +279,7 @@ impl Peer {
         core.lanes.values().for_each(|lane| lane.close());
     }
 
-    /// Says whether no lane is taken any more.
+    /// Whether lanes are refused from now on.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Relaxed)
     }

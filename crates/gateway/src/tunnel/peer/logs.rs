@@ -67,7 +67,7 @@ impl Peer {
         self.with(|core, _| core.link.tell_when_filled(more));
     }
 
-    /// Waits until so much was remembered as [`Self::tell_when_filled`] says.
+    /// Waits until logs have grown by the amount of [`Self::tell_when_filled`].
     pub(crate) async fn logs_fill(&self) {
         self.filling.notified().await;
     }
@@ -108,7 +108,7 @@ impl Peer {
         });
     }
 
-    /// Says whether its logs are not kept, but may be from now on.
+    /// Whether its logs are not persisted, but may be from now on.
     pub(crate) fn may_keep_logs(&self) -> bool {
         self.may_keep && self.kept.get().is_none()
     }
@@ -174,7 +174,8 @@ impl Peer {
         bytes
     }
 
-    /// Has the files of both logs closed, if they are kept; the result says when. Nothing more of them is kept then.
+    /// Has the files of both logs closed, if they are kept; the result is the completion. Nothing more of
+    /// them is kept then.
     pub(crate) fn close_logs(&self) -> Option<Settled> {
         self.kept.get().map(|kept| kept.writer.close())
     }

@@ -76,7 +76,7 @@ impl Peer {
         });
     }
 
-    /// Waits until the peer takes flows, for at most `limit`; says whether it does.
+    /// Waits until the peer takes flows, for at most `limit`; returns whether it does.
     pub(crate) async fn wait_up(&self, limit: Duration) -> bool {
         tokio::time::timeout(limit, self.up()).await.is_ok()
     }
@@ -119,7 +119,7 @@ impl Peer {
         let _ = reach.wait_for(Reach::takes_flows).await;
     }
 
-    /// Says when the link will have been as it is for `grace`.
+    /// Returns the end of a `grace` time in the link's present state.
     fn end_of(&self, grace: Duration) -> Instant {
         let since = self.reach.borrow().since;
         self.clock.instant(since + grace)
@@ -129,7 +129,7 @@ impl Peer {
         self.reach.borrow().up
     }
 
-    /// Says whether the link is up and the peer takes new flows.
+    /// Whether the link is up and the peer takes new flows.
     pub(crate) fn takes_flows(&self) -> bool {
         self.reach.borrow().takes_flows()
     }

@@ -28,13 +28,13 @@ pub(crate) struct GroupStanding {
 }
 
 impl GroupStanding {
-    /// Says whether it can be asked for chunks, if it stands near.
+    /// Whether it can be asked for chunks, if it is near.
     pub(crate) fn is_neighbour(self) -> bool {
         self.is_member && self.keeps_chunks
     }
 }
 
-/// Tells how many bytes were saved, or why none were.
+/// Result of a save: the number of bytes, or the error.
 pub(crate) type HintsSaved = oneshot::Receiver<io::Result<u64>>;
 
 impl Peer {

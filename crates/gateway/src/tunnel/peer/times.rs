@@ -8,7 +8,7 @@ use super::{Core, Peer};
 use crate::tunnel::effort::PACING;
 
 impl Peer {
-    /// Tells the link how busy its lanes are while there is something to encode; runs as long as the gateway.
+    /// Reports the lanes' load to the link while there is data to encode; runs as long as the gateway.
     pub(crate) async fn run_pacing(self: Arc<Self>) {
         loop {
             self.effort.busy().await;

@@ -1,4 +1,4 @@
-//! The list's network: a server with an address for each way, and gateways.
+//! The list's network: a server, gateways, and an address per way.
 //!
 //! Two gateways stand before the same hub: one in the client's router, with `forward`, `socks5` and `tproxy`,
 //! and one on the client's own host, with `redirect`. Rules take in by the address, so a direct connection
@@ -101,7 +101,7 @@ impl Deployment {
         }
     }
 
-    /// Has a host answer nothing and say nothing from now on, as if it had lost its power.
+    /// Has a host fall silent from now on, as if it had lost its power.
     pub(super) fn vanish(&self, host: &str) {
         self.network.host(host).sh("nft 'table inet vanished {
              chain in { type filter hook input priority 0; policy drop; iif lo accept; }
@@ -119,7 +119,7 @@ impl Deployment {
         ["client", "branch", "hub", "server"].into_iter().all(silent)
     }
 
-    /// Says whether a gateway on a way waits for the answer of a server on this port.
+    /// Whether a gateway on a way waits for the answer of a server on this port.
     pub(super) fn is_connecting(&self, way: Way, server_port: u16) -> bool {
         let ss = format!("ss -Htn state syn-sent 'dport = :{server_port}'");
         let near = if matches!(way, Way::Redirect(_)) { "client" } else { "branch" };
@@ -171,7 +171,7 @@ impl Drop for Located {
     fn drop(&mut self) {
         let Some(gateway) = self.gateway.take() else { return };
         let ended = self.runtime.spawn(gateway.shutdown(Duration::ZERO));
-        // A failing test has something else to say.
+        // A failing test has another message.
         let _ = self.runtime.block_on(ended);
     }
 }

@@ -26,7 +26,7 @@ fn vanished_server_ends_connections_on_all_ways() {
 #[test]
 fn vanished_client_ends_connections_on_all_ways() {
     isolated(|| {
-        // Its own gateway vanishes with it, and is waited for no longer than that.
+        // Its own gateway vanishes with it; this limits the wait for it.
         let link = "[link]\nresume_window = \"2 s\"\n";
         let keys = Keys { gateway: "keepalive = \"1 s\"\n", link, ..Keys::default() };
         let Some(deployment) = Deployment::start(&keys) else { return };

@@ -40,7 +40,7 @@ enum Way {
 }
 
 impl Way {
-    /// Says whether connects succeed before the server is asked.
+    /// Whether connects succeed before the server is asked.
     fn accepts_first(self) -> bool {
         !matches!(self, Self::Direct | Self::Socks5 | Self::Held(_))
     }
@@ -206,7 +206,7 @@ const WAIT: Duration = Duration::from_millis(200);
 /// How long a connection with an expected early answer is tried.
 const TRY: Duration = Duration::from_secs(2);
 
-/// Says whether something has still not happened after a while.
+/// Whether an event has still not happened after a while.
 async fn waits(what: impl Future) -> &'static str {
     if tokio::time::timeout(WAIT, what).await.is_err() { "waits" } else { "is there" }
 }

@@ -163,7 +163,7 @@ async fn data_after_close(bench: &Bench<'_>) -> String {
     let (mut client, server) = exchanged(bench).await;
     drop(server);
     let ended = rest(&mut client).await;
-    // The first bytes are sent to nobody; the answer to them ends the connection.
+    // The first bytes have no reader; the answer to them ends the connection.
     let failed = loop {
         match client.write_all(b"still here?").await {
             Ok(()) => tokio::task::yield_now().await,
@@ -309,7 +309,7 @@ async fn zero_window(bench: &Bench<'_>) -> String {
     }
     drop(SockRef::from(&client).shutdown(std::net::Shutdown::Write));
     let served = all_right(&mut server, &piece, sent).await;
-    // How much fits in between is nobody's promise.
+    // The amount in between is not promised.
     format!("the writer stops; server: {}", served.replace(&sent.to_string(), "all"))
 }
 

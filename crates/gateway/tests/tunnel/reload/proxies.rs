@@ -82,7 +82,7 @@ async fn changed_proxy_ends_connections_behind_their_answer() {
                 assert_eq!(idle.read(&mut [0]).await.unwrap(), 0, "at its end");
                 answers.notify_one();
             });
-            // It says `Connection: close`, unless it was on its way by then.
+            // It has `Connection: close`, unless it was on its way by then.
             assert_eq!(answer[0], "HTTP/1.1 200 OK");
             assert_eq!(busy.read(&mut [0]).await.unwrap(), 0, "at its end");
         }
