@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# One would guess: a connection takes its four numbers, so a port that is in use towards one server from one address
-# is free for a connect to another server from another address. That is so for ports that the system chose.
-# What happens: a port that a program chose by bind(), though with SO_REUSEADDR and on an address that nobody else
-# uses, is left out when Linux chooses one for a connect, whatever its destination. Once all ports of the range are
-# bound so, no connect that leaves the choice to the system works: EADDRNOTAVAIL.
-# Why it matters here: a gateway that connects in its clients' names binds their addresses and ports. As many clients
-# as the range has ports, all to one server, and no other program on that machine reaches anything.
-# IP_BIND_ADDRESS_NO_PORT with IP_LOCAL_PORT_RANGE chooses the same port as the system would, and leaves it to
-# others.
+# Expected: a connection takes its four numbers, so a port in use towards one server from one address is free for a
+# connect to another server from another address. So it is for ports chosen by the kernel.
+# Observed: a port chosen by a program with bind(), even with SO_REUSEADDR and on an address without other users, is
+# left out of Linux's choice for a connect to any destination. Once all ports of the range are bound like this, no
+# connect with an automatic port works: EADDRNOTAVAIL.
+# Relevance here: a gateway connecting in its clients' names binds their addresses and ports. With as many clients as
+# ports in the range, all to one server, no other program on that machine reaches anything.
+# IP_BIND_ADDRESS_NO_PORT with IP_LOCAL_PORT_RANGE chooses the same port as the kernel would, and leaves it to others.
 set -euo pipefail
 command -v python3 > /dev/null && command -v unshare > /dev/null || { echo "needs python3 and unshare"; exit 77; }
 unshare -rn true 2> /dev/null || { echo "needs network namespaces"; exit 77; }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# One would guess: a body handed to hyper's HTTP/1 client is sent, or the call fails. Of unknown length, it goes in
-# chunks, as it does for POST, DELETE or a method hyper has no name for.
-# What happens: for GET and HEAD a body without an exact size hint is left out. The head goes out with neither length
-# nor encoding, the origin sees an empty request, and the answer to it comes back as a success. The body is sent with a
+# Expected: a body handed to hyper's HTTP/1 client is sent, or the call fails. Of unknown length, it goes in chunks,
+# as it does for POST, DELETE or a method unknown to hyper.
+# Observed: for GET and HEAD a body without an exact size hint is left out. The head goes out with neither length nor
+# encoding, the origin sees an empty request, and the answer to it comes back as a success. The body is sent with a
 # length, or with `Transfer-Encoding: chunked` set by hand.
-# Why it matters here: a proxy has to take the fields of one hop off a request, this one among them, and would leave it
-# to the client to frame the same body anew. Searches are sent as GET with a body; in chunks, they lose their content in
+# Relevance here: a proxy has to take the hop-by-hop fields off a request, this one among them, and would leave it to
+# the client to frame the same body anew. Searches are sent as GET with a body; in chunks, they lose their content in
 # such a proxy, and the client gets an answer to another question. The proxy has to put the field back itself.
 set -euo pipefail
 command -v cargo > /dev/null || { echo "needs cargo"; exit 77; }

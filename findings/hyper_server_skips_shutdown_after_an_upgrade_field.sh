@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# One would guess: a connection of hyper's HTTP/1 server ends by shutting its stream down, unless a request became
-# another protocol by an answer of 101. A request for an upgrade that is answered 200 changes nothing; and without
+# Expected: a connection of hyper's HTTP/1 server ends by shutting its stream down, unless a request became another
+# protocol by an answer of 101. A request for an upgrade with the answer 200 changes nothing; and without
 # `with_upgrades()` there is nothing to change.
-# What happens: after one request with an `Upgrade` field, whatever plain requests follow and though all are answered
-# 200, the end of the connection leaves `poll_shutdown` out and reports success. Without `with_upgrades()` it is the
-# same. With it, `hyper::upgrade::on` hands the stream over at the end of the connection, as after a real upgrade.
-# Why it matters here: some clients offer HTTP/2 in their plain requests, and a WebSocket may be refused. TLS says its
-# farewell in `poll_shutdown`, and a tunnel's stream may tell an end from an abort by it: behind such a request the
-# client sees a whole answer and then a cut connection. To end in order, the proxy takes the stream from
-# `hyper::upgrade::on` and shuts it down; and before it treats that stream as a tunnel, it has to look at the status of
-# its own answer.
+# Observed: after one request with an `Upgrade` field, any plain requests behind it and answers of 200 to all, the end
+# of the connection leaves `poll_shutdown` out and reports success. Without `with_upgrades()` it is the same. With it,
+# `hyper::upgrade::on` hands the stream over at the end of the connection, as after a real upgrade.
+# Relevance here: some clients offer HTTP/2 in their plain requests, and a WebSocket may be refused. TLS sends its
+# close_notify in `poll_shutdown`, and a tunnel's stream may tell an end from an abort by it: behind such a request
+# the client sees a whole answer and then a cut connection. For a clean end, the proxy takes the stream from
+# `hyper::upgrade::on` and shuts it down; and before using the stream as a tunnel, it has to look at the status of its
+# own answer.
 set -euo pipefail
 command -v cargo > /dev/null || { echo "needs cargo"; exit 77; }
 dir=$(mktemp -d); trap 'rm -rf "$dir"' EXIT; cd "$dir"

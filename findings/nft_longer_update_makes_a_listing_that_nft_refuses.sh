@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# One would guess: a rule that updates a set's element with `timeout 4h`, after another had made it with `timeout
-# 5m`, gives the element the new timeout; `nft list` shows that; and what `nft list ruleset` prints can be loaded
-# again.
-# What happens: the element expires in four hours, but goes on to show the timeout that it was made with, five
-# minutes. The kernel refuses an element that expires later than its timeout, so the saved listing does not load:
-# "Numerical result out of range", and with it none of the rules.
-# Why it matters here: connections that have only begun are remembered briefly, and for long once they go on. Who
-# reads the set has to look at `expires`; and who saves and restores all rules of a machine, as distributions'
-# services do, has to leave such elements out (`nft -s` omits the state).
+# Expected: after an element of a set was made with `timeout 5m`, an update with `timeout 4h` gives it the new
+# timeout; `nft list` shows the new one; and the output of `nft list ruleset` can be loaded again.
+# Observed: the element expires in four hours, but still shows its original timeout, five minutes. The kernel refuses
+# an element with an expiry beyond its timeout, so the saved listing does not load: "Numerical result out of range",
+# and with it none of the rules.
+# Relevance here: new connections are remembered briefly, established ones for long. A reader of the set has to look
+# at `expires`; and a service for saving and restoring all rules of a machine, as distributions have it, has to leave
+# such elements out (`nft -s` omits the state).
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "needs root, for a network namespace"; exit 77; }
 dir=$(mktemp -d); trap 'rm -rf "$dir"' EXIT; cd "$dir"

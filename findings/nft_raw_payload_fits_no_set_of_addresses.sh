@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# One would guess: `@th,192,32` in a rule can be looked up in a set of `type ipv4_addr`, since both are 32 bits and
-# an address in the packet that an ICMP error quotes has no name of its own; and that a raw expression stays as it is
-# written.
-# What happens: nft refuses the look-up ("datatype mismatch"); the set has to be declared with `typeof @th,192,32`,
-# and cannot then be filled by `ip daddr`, only by raw bits too (`@nh,128,32`). But where nft knows a field at these
-# bits, as with `@th,16,16` behind `meta l4proto tcp`, it reads the raw expression as that field, which fits sets of
-# ports and no set of integers.
-# Why it matters here: ICMP errors are led by what they quote. A set that outgoing packets fill by `ip daddr` cannot
-# be asked by the quoted address: both sides have to be raw, and of bits that nft does not turn into a field.
+# Expected: `@th,192,32` in a rule can be looked up in a set of `type ipv4_addr`, since both are 32 bits and an
+# address in the packet quoted by an ICMP error has no name of its own; and a raw expression stays as written.
+# Observed: nft refuses the look-up ("datatype mismatch"); the set has to be declared with `typeof @th,192,32`, and
+# cannot then be filled by `ip daddr`, only by raw bits, too (`@nh,128,32`). But if nft knows a field at these bits,
+# as with `@th,16,16` behind `meta l4proto tcp`, it reads the raw expression as that field, fit for sets of ports and
+# for no set of integers.
+# Relevance here: ICMP errors are led by their quoted packet. A set filled by `ip daddr` of outgoing packets cannot be
+# searched for the quoted address: both sides have to be raw, and of bits without a field in nft.
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "needs root, for a network namespace"; exit 77; }
 dir=$(mktemp -d); trap 'rm -rf "$dir"' EXIT; cd "$dir"

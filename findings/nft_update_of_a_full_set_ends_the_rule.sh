@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# One would guess: `update @set { … }` in a rule adds or refreshes an element, and where the set is full nothing is
-# added and the rule goes on, as `counter` or `log` do whatever they meet. "Update" is a statement, not a match.
-# What happens: with the set at its `size`, the statement acts as a match that failed. All that stands behind it in
-# the rule (a mark, a verdict, a counter) is not carried out for packets whose element is not in the set, without an
-# error.
-# Why it matters here: a rule that remembers a connection and then marks its packets marks nothing of new connections
-# once the set is full. The verdict belongs in front of the update, or in a rule of its own.
+# Expected: `update @set { … }` in a rule adds or refreshes an element; on a full set nothing is added and the rule
+# goes on, as `counter` or `log` always do. "Update" is a statement, not a match.
+# Observed: with the set at its `size`, the statement acts as a failed match. The rest of the rule behind it (a mark,
+# a verdict, a counter) is not carried out for packets with an element missing in the set, without an error.
+# Relevance here: a rule to remember a connection and then mark its packets marks nothing of new connections once the
+# set is full. The verdict belongs in front of the update, or in a rule of its own.
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "needs root, for a network namespace"; exit 77; }
 dir=$(mktemp -d); trap 'rm -rf "$dir"' EXIT; cd "$dir"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# One would guess: TCP_KEEPIDLE is the silence before each probe, and TCP_KEEPINTVL counts only behind a probe that
-# nobody answered. A connection with an idle time of 1 s is then probed each second while its peer answers.
-# What happens: Linux sets the timer to the interval behind every probe, answered or not. With an idle time of 1 s
-# and an interval of 5 s a peer that answers is probed each 5 s, as the longer of both says.
-# Why it matters here: a gateway that mirrors how often another host probes has to set both, and the patience by the
-# count. With the interval left at the system's 75 s, every host seems to probe each 75 s at most, and a mirror that
-# is to keep a connection tracker or a NAT awake for less lets it fall asleep.
+# Expected: TCP_KEEPIDLE is the silence before each probe, and TCP_KEEPINTVL counts only behind an unanswered one. A
+# connection with an idle time of 1 s is then probed each second while its peer answers.
+# Observed: Linux sets the timer to the interval behind every probe, answered or not. With an idle time of 1 s and an
+# interval of 5 s an answering peer is probed each 5 s, the longer of both.
+# Relevance here: a gateway mirroring another host's probes has to set both, and the patience by the count. With the
+# interval left at the kernel's 75 s, every host seems to probe each 75 s at most, and a mirror meant to keep a
+# connection tracker or a NAT awake at shorter intervals lets it fall asleep.
 set -euo pipefail
 command -v python3 > /dev/null || { echo "needs python3"; exit 77; }
 [ "$(uname)" = Linux ] || { echo "needs Linux"; exit 77; }
