@@ -383,7 +383,7 @@ async fn save_hints(peers: &[Arc<Peer>]) {
     }
 }
 
-/// Begins work piece by piece, each when the one before is done; false if all of it takes longer than a limit.
+/// Starts the pieces one by one, each after the end of the one before; false on a time-out of the whole.
 async fn each_in_turn(limit: Duration, work: impl Iterator<Item = impl Future>) -> bool {
     let all = async {
         for piece in work {
@@ -414,7 +414,7 @@ pub(crate) const STOP_LIMIT: Duration = rules::STOP_LIMIT
     .saturating_add(LAST_WORDS.saturating_mul(2))
     .saturating_add(DISK_LIMIT.saturating_mul(3));
 
-/// How often the end of flows is looked for while the gateway stops.
+/// Interval of checks for open flows while the gateway stops.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Flows as applications' sockets and proxies see them.
+//! Flows, seen by applications' sockets and proxies.
 
 pub(crate) mod ahead;
 mod early;
@@ -149,8 +149,8 @@ impl Flow {
         self.early.lock().as_ref().is_some_and(Early::is_turned_back)
     }
 
-    /// Waits until the link has been away for [`GRACE`] while the far side has not answered, if nothing was given to it:
-    /// another way may be taken then.
+    /// Waits until the link has been away for [`GRACE`] without an answer of the far side, for a flow without
+    /// any bytes: another way may then be taken.
     pub(crate) async fn lost_untouched(&self) {
         let is_untouched = || self.early.lock().as_ref().is_some_and(Early::is_empty);
         if is_untouched() {
@@ -208,8 +208,8 @@ impl Flow {
         .await;
     }
 
-    /// Queues bytes for the far application; the result is how much more there is room for. With `more` the caller
-    /// calls this again at once, or [`Flow::expect_no_more`].
+    /// Queues bytes for the far application; the result is the remaining room. With `more` the caller calls
+    /// this again at once, or [`Flow::expect_no_more`].
     ///
     /// # Errors
     /// If the flow is over.
@@ -230,7 +230,7 @@ impl Flow {
         })
     }
 
-    /// Returns how many bytes are to be read of our application at once.
+    /// Returns the number of bytes to read of our application at once.
     pub(crate) fn read_size(&self) -> usize {
         self.peer.with(|core, _| core.link.read_size(self.id))
     }
@@ -245,7 +245,7 @@ impl Flow {
         self.peer.with(|core, _| core.link.tell_keepalive(self.id, seconds));
     }
 
-    /// Returns how often the host of the far application probes.
+    /// Returns the probing interval of the far application's host.
     fn far_keepalive(&self) -> Option<Duration> {
         let seconds = self.peer.with(|core, _| core.link.far_keepalive(self.id));
         seconds.map(|seconds| Duration::from_secs(seconds.into()))

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_or_dangling_link_is_never_overwritten() {
+    fn existing_file_or_dangling_link_is_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("branch.key");
         std::fs::write(&path, "precious").unwrap();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_other_content_is_no_key_file() {
+    fn file_with_other_content_is_no_key_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("branch.key");
         let public = Identity::from_seed([7; 32]).public_key().to_string();
@@ -347,14 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn the_public_key_of_rfc_8032_test_1_is_derived() {
+    fn public_key_of_rfc_8032_test_1_is_derived() {
         let seed = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
         let public = hex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
         assert_eq!(Identity::from_seed(seed).public_key().as_bytes(), &public);
     }
 
     #[test]
-    fn a_public_key_survives_its_text_and_its_der() {
+    fn public_key_survives_its_text_and_its_der() {
         let key = Identity::from_seed([3; 32]).public_key();
         assert_eq!(key.to_string().len(), 44);
         assert_eq!(key.to_string().parse(), Ok(key));

@@ -19,7 +19,7 @@ pub(crate) enum Unreadable {
 /// Why a key file cannot be made.
 #[derive(Debug)]
 pub(crate) enum NotMade {
-    /// Something is there already, a dangling link included; it is left alone.
+    /// A file exists there, even a dangling link; it is left alone.
     Exists,
     /// Its directory is missing.
     NoFolder(PathBuf),

@@ -118,5 +118,5 @@ pub(crate) fn reason(outcome: FlowOutcome) -> Option<Reason> {
     }
 }
 
-/// How often a coded flow is looked at again: once per block, at its start.
+/// Looks at a coded flow: once per block, at its start.
 const LOOKS: u8 = 16;

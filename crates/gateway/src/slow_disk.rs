@@ -27,5 +27,5 @@ pub(crate) fn run<T: Send + 'static>(
 /// How long a gateway on start, stop or reload waits for a possibly hanging disk.
 pub(crate) const DISK_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long logs may take to be read at a start and while the gateway runs: some gigabytes of a slow disk.
+/// Time limit of reading logs, at a start and later: some gigabytes of a slow disk.
 pub(crate) const READ_LIMIT: Duration = Duration::from_secs(60);

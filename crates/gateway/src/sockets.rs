@@ -58,7 +58,7 @@ pub(crate) fn kernel_patience(silence: Duration) -> Duration {
 pub(crate) enum Sharing {
     Alone,
     Shared,
-    /// The port is bound, and nothing listens before [`listen_late`].
+    /// The port is bound, and listens only after [`listen_late`].
     Late,
 }
 
@@ -285,7 +285,7 @@ pub(crate) fn probe_after(stream: &TcpStream, silence: Duration, before: Duratio
     let _ = socket.set_tcp_keepalive(&probed);
 }
 
-/// Lets the close of an application's socket be an ordinary end from now on.
+/// Makes an ordinary end of the close of an application's socket, from now on.
 pub(crate) fn end_cleanly(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
 }
@@ -425,7 +425,7 @@ pub(crate) struct Unread {
 /// Returns a connection's unread bytes; nothing, if the kernel does not report them.
 pub(crate) fn unread(connection: impl AsFd) -> Unread {
     let Ok(unread) = connections::unread(connection) else { return Unread::default() };
-    // There is no room for less than a sixteenth, as the kernel estimates it, nor for less than a segment.
+    // The kernel announces no room below a sixteenth, by its estimate, nor below a segment.
     let free = (unread.limit / 12).max(2 * unread.segment);
     let to_read = unread.taken.saturating_sub(unread.limit.saturating_sub(free));
     Unread { to_read, received: unread.received }
@@ -442,7 +442,7 @@ pub(crate) struct CongestionRefused {
     source: io::Error,
 }
 
-/// The kernel does not let this process have larger buffers than it gives by itself.
+/// The kernel denies this process larger buffers than its default.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "lanes at this `rate_limit` need buffers of {bytes} bytes on the longest links, and the kernel allows fewer \
@@ -469,7 +469,7 @@ pub(crate) const OWN_MARK: u32 = 0x6f78_0000;
 /// Connections completed by the kernel ahead of our accept; it caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// On a link of known rate so much may wait, in time, but not less than keeps a lane busy between two wake-ups.
+/// Limit of unsent bytes on a link of known rate, in time; never less than a lane sends between two wake-ups.
 const NOT_SENT_TIME: Duration = Duration::from_millis(10);
 const LEAST_NOT_SENT: u32 = 16 << 10;
 

@@ -113,7 +113,7 @@ fn bad_configurations_are_refused() {
 }
 
 #[test]
-fn samples_of_the_readme_are_good_as_they_are() {
+fn samples_of_the_readme_are_valid() {
     let dir = folder();
     Identity::create(&dir.path().join("hub.key")).unwrap();
     let peer = Identity::from_seed([1; 32]).public_key().to_string();
@@ -132,7 +132,7 @@ fn samples_of_the_readme_are_good_as_they_are() {
 }
 
 #[test]
-fn a_store_without_logs_on_disk_can_be_encrypted() {
+fn store_without_logs_on_disk_can_be_encrypted() {
     let dir = folder();
     let text = "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nencrypt_key_file = \"storage.key\"\n\
                 [cache]\nstore_disk = \"64 MiB\"\nstore_path = \"chunks\"\n";
@@ -225,7 +225,7 @@ fn every_key_has_its_effect() {
 }
 
 #[test]
-fn the_least_configuration_stands_with_its_defaults() {
+fn minimal_configuration_gets_its_defaults() {
     let dir = folder();
     let config = read(dir.path(), &fixtures("good_least")[0]).unwrap();
     assert!(config.gateway.listen.is_empty() && config.gateway.admin.is_none() && config.peers.is_empty());
@@ -249,7 +249,7 @@ fn peer_gets_only_networks_within_its_access() {
 }
 
 #[test]
-fn the_admin_interface_is_found_without_the_key() {
+fn admin_address_is_read_without_the_key() {
     let dir = folder();
     let path = dir.path().join("branch.toml");
     let text = "[gateway]\nname = \"a\"\nkey_file = \"nowhere.key\"\nadmin = \"127.0.0.1:7411\"\n";
@@ -425,7 +425,7 @@ fn passwords_in_a_public_file_get_a_warning() {
 }
 
 #[test]
-fn a_missing_configuration_is_named() {
+fn missing_configuration_is_named() {
     let error = Config::load(Path::new("/nowhere/branch.toml")).unwrap_err().to_string();
     assert!(error.starts_with("/nowhere/branch.toml: cannot read"), "{error}");
 }

@@ -52,7 +52,7 @@ fn documented_store_tools_equal_the_output() {
 }
 
 #[test]
-fn the_documented_measure_settings_are_the_defaults() {
+fn documented_measure_settings_are_the_defaults() {
     let settings = oncewire_gateway::config::CodecSettings::for_gateway();
     assert_eq!(serde_json::to_value(settings).unwrap(), example("measure")["config"]);
 }

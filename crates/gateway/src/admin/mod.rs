@@ -61,7 +61,7 @@ pub type Clearing = Pin<Box<dyn Future<Output = Result<ClearReport, ClearRefused
 pub enum ClearRefused {
     /// There is no such peer.
     NoPeer(String),
-    /// Memory is cleared, and the disk has not done it.
+    /// Memory is cleared, and the disk is not.
     Disk(String),
 }
 

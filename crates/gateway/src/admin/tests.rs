@@ -76,7 +76,7 @@ async fn each_path_answers_in_its_form() {
 }
 
 #[tokio::test]
-async fn a_draining_gateway_is_not_healthy() {
+async fn draining_gateway_is_not_healthy() {
     let (address, _stop) = start(None, true).await;
     let health = ask(address, "/health", "Host: 127.0.0.1\r\n").await;
     assert!(health.starts_with("HTTP/1.1 503") && health.contains("draining"), "{health}");
@@ -122,7 +122,7 @@ async fn logs_are_cleared_by_a_post_alone() {
 }
 
 #[tokio::test]
-async fn a_web_page_cannot_clear_logs() {
+async fn web_page_cannot_clear_logs() {
     let (address, _stop) = start(None, false).await;
     let headers = "Host: 127.0.0.1\r\nOrigin: https://evil.example.net\r\n";
     assert!(request(address, "POST", "/cache/clear", headers).await.starts_with("HTTP/1.1 403"));

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_from_the_newest_chunk() {
+    fn clock_goes_on_from_the_newest_chunk() {
         let clock = StoreClock::default();
         let ahead = unix_time_s() + 86_400;
         assert!((86_000..=86_400).contains(&clock.go_on_from(ahead)));

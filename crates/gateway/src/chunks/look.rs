@@ -1,4 +1,4 @@
-//! Looking at the store from time to time, on its own thread.
+//! Periodic checks of the store, on its own thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -69,7 +69,7 @@ fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
         let seen = seen.lock();
         seen.stat.is_none() || sync && seen.stat_counts != counts
     };
-    // It takes milliseconds, so not more often than things change.
+    // It takes milliseconds, so only after changes.
     let stat = changed.then(|| store.stat());
     let mut seen = seen.lock();
     let was_final = seen.trouble.is_some() && !seen.passes;

@@ -43,7 +43,7 @@ pub use self::open::OpenError;
 pub use self::tools::{AtRest, AtRestError, Room, clear_at_rest, refuses_key};
 pub use oncewire_store::Progress;
 
-/// The chunk store of this process, or the reason why there is none although it was asked for.
+/// The chunk store of this process, or the reason for a missing one.
 #[derive(Debug)]
 pub(crate) struct ChunkStore {
     settings: StoreSettings,
@@ -79,7 +79,7 @@ struct Tally {
     log: Seldom,
 }
 
-/// How the store stood when it was looked at last.
+/// The store's state at the last look.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     stat: Option<Stat>,
@@ -87,7 +87,7 @@ struct Seen {
     stat_counts: Counts,
     counts: Counts,
     trouble: Option<String>,
-    /// The trouble passes, and the store tries again.
+    /// The trouble is transient, and the store tries again.
     passes: bool,
     /// The next look must sync, or a running one not yet at its sync.
     sync_is_due: bool,
@@ -434,7 +434,7 @@ impl Drop for ChunkStore {
     }
 }
 
-/// Returns how long a read takes, as a planner is to take it: no shorter than none has been done for.
+/// Returns the service time for a planner: no shorter than the time since the last completed read.
 fn service_time(load: &Load) -> Duration {
     // Readers of a fast disk, all at a read, may be waiting for a CPU.
     let is_fast = load.service_time < LEAST_SLOW && load.stalled < STALLED;

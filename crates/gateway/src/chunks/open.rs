@@ -184,7 +184,7 @@ impl Opener {
         prepared.map_err(|error| not_opened(error, key.is_some(), &self.settings.path))
     }
 
-    /// Looks through it, and puts it in its place, unless the gateway has given it up meanwhile.
+    /// Scans it, and puts it in its place, unless the gateway has given it up meanwhile.
     fn open(&self, prepared: Prepared) {
         let path = &self.settings.path;
         let opened =
@@ -274,7 +274,7 @@ pub(super) fn not_opened(error: oncewire_store::OpenError, keyed: bool, path: &P
     }
 }
 
-/// Returns how a store of so many bytes is opened.
+/// Returns the options for opening a store of so many bytes.
 pub(super) fn options(index_memory: u64, disk: u64, key: Option<&StorageKey>) -> Options {
     let salts = || {
         let mut salt = [0; 16];
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_whole_segments() {
+    fn store_size_is_whole_segments() {
         for (disk, segment_bytes) in [
             (64 << 20, 4 << 20),
             (100_000_000, 6_246_400),

@@ -309,7 +309,7 @@ fn stalled_readers_are_bypassed_until_they_return() {
 }
 
 #[test]
-fn a_gateway_ends_at_once_although_its_disk_hangs() {
+fn gateway_ends_at_once_despite_a_hanging_disk() {
     let disk = Moody::new(Mood::Works);
     let mut store = store_on(Arc::new(disk.clone()));
     fill(&store, 1);
@@ -502,7 +502,7 @@ fn links_get_the_true_time_of_a_fast_disk() {
         // Its readers wait for a CPU, or it has stalled.
         (14, 49_999, 100),
         (14, 50_000, 50_000),
-        // One with an arm is behind as soon as none comes back.
+        // A disk with one arm is behind as soon as no read comes back.
         (2_000, 0, 2_000),
         (2_000, 9_000, 9_000),
     ] {

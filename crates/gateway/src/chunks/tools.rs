@@ -20,7 +20,7 @@ pub struct AtRest {
     store: Store,
     /// Findings on opening, a line each.
     pub notes: Vec<String>,
-    /// How many lines there would be beyond.
+    /// Number of lines left out.
     pub notes_left_out: u64,
     /// Whether its index was made just now, sized for the present content: its gateway's own, recorded
     /// nowhere, may have more room.
@@ -36,7 +36,7 @@ pub struct Room {
     pub index_memory: u64,
 }
 
-/// Why a store at rest cannot be worked on.
+/// Why a store at rest is inaccessible.
 #[derive(Debug, thiserror::Error)]
 pub enum AtRestError {
     /// There is none in the directory.
@@ -189,7 +189,7 @@ impl AtRest {
         })
     }
 
-    /// Closes it in order. If it was not written to, nothing of it has changed.
+    /// Closes it in order. Without writes, nothing of it has changed.
     ///
     /// # Errors
     /// If the disk refuses.

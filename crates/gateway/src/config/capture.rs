@@ -24,7 +24,7 @@ pub struct Capture {
     pub groups: Vec<String>,
     /// The control groups of their processes, as paths below the root; empty means any.
     pub cgroups: Vec<String>,
-    /// Whether servers are to see the client's address and port instead of the far gateway's; default no.
+    /// Whether servers see the client's address and port in place of the far gateway's; default no.
     pub as_client: bool,
     /// Whether a client's connect waits for the server's; only with `tproxy`, default no.
     pub hold_syn: bool,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_can_carry_a_rule_of_its_own() {
+    fn names_cannot_inject_rules() {
         for evil in ["", "eth0\" accept", "a;b", "a b", "a\nb", "{x}", "sixteen-bytes-oh"] {
             assert!(interface(evil).is_err(), "{evil:?}");
         }

@@ -79,7 +79,7 @@ fn longer<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     longer.next().filter(|_| longer.next().is_none()).copied()
 }
 
-/// Returns the known word nearest to a misspelt one, if any is near enough to be meant.
+/// Returns the known word nearest to a misspelt one, if any is near enough.
 pub(super) fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known.iter().map(|candidate| (distance(word, candidate), *candidate));
     let (distance, candidate) = near.min_by_key(|(distance, _)| *distance)?;
@@ -116,9 +116,10 @@ fn place(section: &str) -> String {
     if section.is_empty() { String::new() } else { format!(" in {}", brackets(section)) }
 }
 
-/// Counts the insertions, deletions, exchanges and swaps of neighbours between two words (optimal string alignment).
+/// Returns the edit distance of two words: insertions, deletions, exchanges and swaps of neighbours (optimal
+/// string alignment).
 fn distance(a: &str, b: &str) -> usize {
-    // Keys are short; a peer's or user's novel in place of one is not worth a quadratic table.
+    // Keys are short; a long text in place of one is not worth a quadratic table.
     if a.len() > 64 || b.len() > 64 {
         return usize::MAX;
     }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_on_the_way_to_a_service_holds() {
+    fn smallest_limit_on_the_path_to_a_service_holds() {
         let root = tempfile::tempdir().unwrap();
         let service = root.path().join("system.slice/oncewire.service");
         std::fs::create_dir_all(&service).unwrap();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_controller_of_version_1_holds_too() {
+    fn memory_controller_of_version_1_holds_too() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("memory/service")).unwrap();
         std::fs::write(root.path().join("memory/service/memory.limit_in_bytes"), "700\n").unwrap();

@@ -1,4 +1,4 @@
-//! How the memory of a gateway is shared out among its peers.
+//! Division of a gateway's memory among its peers.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ pub(super) struct Wanted<'a> {
     pub(super) matchings: Matchings,
     /// Contexts of the entropy stage.
     pub(super) contexts: ContextMemory,
-    /// Whether any of them may name chunks.
+    /// Whether any of its flows may name chunks.
     pub(super) names: bool,
     /// Whether it is a neighbour, across a LAN: there the smallest windows are large.
     pub(super) is_near: bool,
@@ -196,7 +196,7 @@ pub(super) struct Least {
     pub(super) flows: u64,
     pub(super) contexts: u64,
     pub(super) hints: u64,
-    /// Logs as small as can be, and tables of their full size.
+    /// Logs of minimum size, and tables of their full size.
     pub(super) logs: u64,
 }
 
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_never_exceeds_the_memory() {
+    fn plan_never_exceeds_the_memory() {
         let settings = CodecSettings::for_gateway();
         for peers in [1, 2, 7] {
             let peers = vec![wanted(&settings); peers];

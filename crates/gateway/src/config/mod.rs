@@ -78,7 +78,7 @@ pub struct Config {
     pub log_idle: Duration,
     /// The chunk store; default none.
     pub store: Option<StoreSettings>,
-    /// How gateways of the same site are looked for; default not at all.
+    /// Discovery of gateways of the same site; default off.
     pub discovery: Option<Discovery>,
     /// Permitted but probably unwanted settings, for `check` and the log.
     pub warnings: Vec<String>,
@@ -107,11 +107,11 @@ pub struct Gateway {
     pub drain: Duration,
     /// Account of `run` under root; none leaves it unchanged.
     pub user: Option<String>,
-    /// After how long without progress the process aborts itself; default 10 s, none never.
+    /// Time without progress until the process aborts; default 10 s, none never.
     pub watchdog: Option<Duration>,
-    /// After how long a silence an application's host is probed; default 60 s, none never.
+    /// Silence of an application's host until it is probed; default 60 s, none never.
     pub keepalive: Option<Duration>,
-    /// How much is logged; none leaves it to the command line.
+    /// Level of logging; none leaves it to the command line.
     pub log_level: Option<LevelFilter>,
     /// The networks behind this gateway, announced to peers; at most [`MAX_NETWORKS`].
     ///
@@ -134,7 +134,7 @@ pub struct Group {
     pub key: GroupKey,
 }
 
-/// How other gateways of the site are looked for.
+/// Discovery of the site's other gateways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovery {
     /// UDP port of discovery; default 7400.
@@ -174,7 +174,7 @@ pub struct StoreSettings {
     pub disk: u64,
     /// Bytes of its index, out of `[cache] memory`.
     pub index_memory: u64,
-    /// How long the disk is to seem to take for each read, for trials; default none.
+    /// Simulated time of each disk read, for trials; default none.
     pub read_latency: Option<Duration>,
 }
 
@@ -222,7 +222,7 @@ pub struct Peer {
     pub link: LinkSettings,
     /// Its share of the memory.
     pub memory: MemoryPlan,
-    /// Whether it was found and stands in no file: it carries no flows.
+    /// Whether it was discovered rather than configured: it carries no flows.
     pub found: bool,
 }
 

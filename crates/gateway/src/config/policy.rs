@@ -31,7 +31,7 @@ pub struct Policy {
     pub priority: Option<Priority>,
     /// Differences of its coding from its peer's.
     pub changes: PlanChanges,
-    /// How many bytes of the peer's log all flows of this rule may take together; none means all of them.
+    /// The most bytes of the peer's log for all flows of this rule together; none means all of them.
     pub log_memory: Option<u64>,
 }
 
@@ -149,7 +149,7 @@ impl Policy {
         if conditions.is_empty() { "everything".to_owned() } else { conditions.join(" and ") }
     }
 
-    /// Returns how the flows of this rule are coded; none if they are not.
+    /// Returns the coding of this rule's flows; none if they are uncoded.
     fn plan(&self, plan: Plan) -> Option<Plan> {
         let quota = self.log_memory.map(|bytes| Quota { class: self.class(), bytes });
         let layers = self.codec.layers()?;
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_in_no_network() {
+    fn names_match_no_network() {
         let everywhere = Policy { networks: Some(vec!["0.0.0.0/0".parse().unwrap()]), ..rule(Codec::None) };
         let rules = Policies { rules: vec![everywhere] };
         assert_eq!(rules.decide(&to("example.net", 80), Some("hub")).rule, None);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_users_must_be_private_and_not_empty() {
+    fn users_file_must_be_private_and_not_empty() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("users");
         std::fs::write(&path, "# staff\nann:secret\n\nbob:word\n").unwrap();

@@ -92,7 +92,7 @@ impl FromIterator<Plan> for Matchings {
     }
 }
 
-/// Why a `--set KEY=VALUE` has no effect.
+/// Why a `--set KEY=VALUE` is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// There is no `=`.
@@ -101,7 +101,7 @@ pub enum SetError {
     /// No such key exists, or it concerns the daemon only.
     #[error("{0}")]
     Key(String),
-    /// The key is known and the value is not one of its.
+    /// The key is known and the value is invalid.
     #[error("{0}: {1}")]
     Value(String, String),
 }
@@ -182,7 +182,7 @@ impl CodecSettings {
         self.hint_memory.unwrap_or(MAX_HINTS)
     }
 
-    /// Returns how a flow is coded with these settings, if it is coded.
+    /// Returns the coding of flows with these settings, if they are coded.
     pub fn plan(&self) -> Plan {
         let Self { matching, markers, period, entropy, .. } = *self;
         let layers = self.codec.layers().unwrap_or_default();
@@ -214,7 +214,7 @@ impl CodecSettings {
         max + chunk
     }
 
-    /// Returns how many bytes the logs of both directions take: the sending end keeps none for Chunk-Match alone.
+    /// Returns the bytes of both directions' logs: the sending end keeps none for Chunk-Match alone.
     pub fn logs_memory(&self, matchings: Matchings) -> u64 {
         self.log_memory * if matchings.max { 2 } else { 1 }
     }
@@ -237,7 +237,7 @@ impl CodecSettings {
 }
 
 impl Serialize for CodecSettings {
-    /// Writes every effective key: sizes in bytes, the rest as the configuration file takes it.
+    /// Writes every effective key: sizes in bytes, the rest in the configuration's form.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(Self::KEYS.len()))?;
         map.serialize_entry("codec", &self.codec.to_string())?;
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_be_written_as_in_the_configuration() {
+    fn values_may_be_written_as_in_the_configuration() {
         for (assignment, key, expected) in [
             ("log_memory = \"1 MiB\"", "log_memory", serde_json::json!(1 << 20)),
             ("log_memory=0x100_000", "log_memory", serde_json::json!(1 << 20)),

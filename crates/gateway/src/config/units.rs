@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn times_need_a_unit_unless_they_are_nothing() {
+    fn times_need_a_unit_unless_zero() {
         assert_eq!(millis("250 ms"), Ok(250));
         assert_eq!(millis("2 min"), Ok(120_000));
         assert_eq!(millis("10s"), Ok(10_000));

@@ -68,7 +68,7 @@ pub(super) fn refused(text: &str, error: &Error) -> (Option<usize>, String) {
 /// Rephrases a programmer's error message about a single value for an operator.
 pub(super) fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -> String {
     let message = message.replace('\n', "; ");
-    // No key takes so much, and the type is not the operator's.
+    // No key takes so much, and the operator knows no such type.
     let message = match message.split_once(" as i128") {
         Some((number, _)) => format!("{} is too large", number.trim_start_matches("invalid type: integer ")),
         None => message,

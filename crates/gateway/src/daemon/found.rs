@@ -113,7 +113,7 @@ async fn adopt(site: &Site, report: &Report, found: Vec<config::Peer>) -> Result
     let changing = Changing { site, report, logs: None };
     let peers = changing.change_peers(&old, &config, &lanes, &mut done).await?;
     done.changes.iter().for_each(|change| tracing::info!("discovery: {change}"));
-    // No flow takes them, so nothing else is made anew.
+    // No flow takes them, so nothing else changes.
     let state = State {
         config,
         peers,

@@ -1,4 +1,4 @@
-//! Memory of a burst goes back to the system.
+//! Return of a burst's memory to the system.
 
 use std::fs;
 use std::sync::Arc;

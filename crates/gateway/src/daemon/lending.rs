@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_change_by_steps_and_shrink_when_they_must() {
+    fn sizes_change_by_steps_and_shrink_on_demand() {
         let of = |own, size| in_steps(own, size, MIB, 64 * MIB);
         assert_eq!(of(10 * MIB, 10 * MIB + 7), 10 * MIB, "not worth telling");
         assert_eq!(of(10 * MIB, 12 * MIB + 7), 12 * MIB);

@@ -39,9 +39,9 @@ pub(super) struct Report {
     pub(super) neighbours: Neighbours,
     /// The persisted logs, if any.
     pub(super) logs: Option<Logs>,
-    /// How the search for other gateways stands, if there is one.
+    /// State of discovery, if configured.
     pub(super) discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
-    /// Held while another state is put in place.
+    /// Held during a change of the state.
     pub(super) changing: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -154,7 +154,7 @@ impl Source for Report {
 }
 
 impl Report {
-    /// Returns how the search for other gateways stands, if there is one.
+    /// Returns the state of discovery, if configured.
     pub(super) fn discovery(&self) -> Option<DiscoveryReport> {
         self.discovery.as_ref().map(|told| *told.borrow())
     }

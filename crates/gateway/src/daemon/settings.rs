@@ -1,4 +1,4 @@
-//! From the configuration's terms to those of links and sockets.
+//! Translation of the configuration into settings of links and sockets.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -219,7 +219,7 @@ impl Site {
         Some(Talk::new(config.discovery.as_ref()?, &own, notes, self.clock, &self.tasks))
     }
 
-    /// Starts to accept lanes at a port.
+    /// Starts accepting lanes at a port.
     pub(super) fn open_port(&self, door: &Arc<TunnelDoor>, bound: Bound) -> Arc<TunnelPort> {
         let listener = Arc::new(bound.listener);
         let port = TunnelPort::new(bound.address, &listener);
@@ -233,7 +233,7 @@ impl Site {
         Router::new(Arc::clone(config), Arc::clone(peering), ledger, self.own.clone(), current)
     }
 
-    /// Begins to hold SYNs, if the configuration wants it and it is not done already; before rules lead any here.
+    /// Starts holding SYNs if configured, unless already started; ahead of the rules leading them here.
     pub(super) fn hold(&self, config: &Config) -> Result<(), StartError> {
         let numbers = RuleSet::of(config).and_then(|rules| rules.hold_numbers());
         if let Some(numbers) = numbers.filter(|_| !self.held.is_reading()) {
@@ -242,7 +242,7 @@ impl Site {
         Ok(())
     }
 
-    /// Ends to hold SYNs, if the configuration does not want it; after rules lead none here.
+    /// Stops holding SYNs unless configured; after the end of the rules leading them here.
     pub(super) fn hold_no_more(&self, config: &Config) {
         if RuleSet::of(config).is_none_or(|rules| rules.hold_numbers().is_none()) {
             self.held.stop();

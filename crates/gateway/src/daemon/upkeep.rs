@@ -33,7 +33,7 @@ pub(super) async fn run(mut state: watch::Receiver<Arc<State>>, store: Option<Ar
 /// State of a peer's hints from one look to the next.
 struct Watched {
     peer: Arc<Peer>,
-    /// Changes of them when they were saved last.
+    /// Count of changes at the last save.
     saved: u64,
     due: Instant,
     /// Receiver of a running save's size.
@@ -64,7 +64,7 @@ impl Watched {
                 self.saved = 0;
             }
             let bytes = saved.unwrap_or(0);
-            // No more than a megabyte a second, however much is known.
+            // At most a megabyte a second, for any amount of hints.
             self.due = Instant::now() + SAVE_EVERY.max(Duration::from_secs(bytes >> 20));
             self.saving = None;
         }

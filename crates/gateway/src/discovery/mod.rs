@@ -36,7 +36,7 @@ pub(crate) struct Talk {
     sockets: NoteSockets,
     groups: Vec<GroupTalk>,
     clock: Clock,
-    /// When it is to be looked whether the interfaces are the same.
+    /// Time of the next check for changed interfaces.
     look_at: Instant,
     /// Datagrams without a note of any group.
     refused: u64,
@@ -75,7 +75,7 @@ impl Ports {
 }
 
 impl Talk {
-    /// Begins to look; names of seeds are resolved by `tasks`.
+    /// Starts discovery; `tasks` resolves the names of seeds.
     pub(crate) fn new(
         discovery: &Discovery,
         own: &Looking,

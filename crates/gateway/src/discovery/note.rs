@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_these_bytes_under_its_seal() {
+    fn sealed_note_equals_its_golden_bytes() {
         let plain = note().encode().unwrap();
         let hex: String = plain.iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = format!(

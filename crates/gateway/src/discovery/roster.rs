@@ -100,7 +100,7 @@ const FIRST_LINK: Now = Now::from_secs(20);
 /// The most addresses tried on others' hints, and the attempts for each.
 const MAX_HINTED: usize = 64;
 const TRIES: u8 = 3;
-/// The most addresses of seeds; more than any list of them is worth.
+/// The most addresses of seeds; more than any useful list.
 const MAX_SEEDS: usize = 64;
 /// The most notes sent at a timeout: one to all, and one to each candidate.
 pub const MAX_SENT: usize = 1 + MAX_SEEDS + MAX_FOUND + MAX_HINTED;
@@ -211,7 +211,7 @@ impl Roster {
         }
     }
 
-    /// Returns when [`Self::handle_timeout`] is to be called.
+    /// Returns the time of the next [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Now {
         self.announce_at
     }

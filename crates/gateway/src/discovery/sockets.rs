@@ -42,7 +42,7 @@ pub enum NoteSocketError {
         /// The system's error.
         source: io::Error,
     },
-    /// There is no such interface, or it knows no multicast.
+    /// There is no such interface, or it lacks multicast.
     #[error(
         "cannot look for other gateways on interface {name:?} (`[[group]] discover`): {source}; `ip link` lists those \
          that there are"
@@ -179,7 +179,7 @@ impl NoteSockets {
     }
 }
 
-/// How long nothing is read after an error.
+/// Pause of reading after an error.
 const AFTER_ERROR: Duration = Duration::from_millis(50);
 
 async fn receive_v6(socket: Option<&UdpSocket>, datagram: &mut [u8]) -> io::Result<(usize, SocketAddr)> {

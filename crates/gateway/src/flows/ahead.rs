@@ -28,7 +28,7 @@ pub(crate) struct AheadBytes {
 pub(super) struct Ahead<'a> {
     stream: &'a TcpStream,
     flow: &'a Flow,
-    /// How long there is no room before something is read anyway.
+    /// Time without room until a read regardless of it.
     after: Duration,
     /// Allowance until the next look at the system's room.
     left: usize,
@@ -40,7 +40,7 @@ pub(super) struct Ahead<'a> {
 pub(super) const AFTER: Duration = Duration::from_secs(90);
 /// Maximum read-ahead of a peer's flows: permanently stopped readers must not take more and more.
 const MOST: usize = 64 << 20;
-/// How often the link is asked at most.
+/// Minimum interval of queries to the link.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 impl AheadBytes {
@@ -76,7 +76,7 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// Whether something is read although there is no room.
+    /// Whether bytes are being read without room for them.
     pub(super) fn is_reading(&self) -> bool {
         self.left > 0
     }
@@ -86,7 +86,7 @@ impl<'a> Ahead<'a> {
         self.left = 0;
     }
 
-    /// Waits until there is room, or something is to be read without: until the system has some.
+    /// Waits until there is room, or a read is due without: until the system has some.
     pub(super) async fn wait(&mut self) {
         while self.left == 0 && timeout(self.after, self.flow.writable()).await.is_err() {
             let unread = sockets::unread(self.stream);
@@ -94,7 +94,7 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// Returns how many of so many bytes may be read: all or none.
+    /// Returns the permitted part of so many bytes: all or none.
     fn take(&self, bytes: usize) -> usize {
         // The last block read may be longer than the rest then.
         if bytes > 0 && self.flow.may_read_ahead(bytes.saturating_add(BLOCK)) { bytes } else { 0 }
@@ -141,7 +141,7 @@ mod tests {
             assert_eq!(read(first, true), 32);
             // Though the first has ended.
             assert_eq!(read(second, true), 16);
-            // Nothing of it is there when it is asked for again.
+            // Nothing of it is left at the next query.
             assert_eq!([read(third, false), read(third, false)], [16, 16]);
         });
     }
@@ -163,7 +163,7 @@ mod tests {
     #[tokio::test]
     async fn each_read_makes_little_more_than_its_room() {
         use std::io::Write as _;
-        // The other end answers no probes, and this takes as long as it takes.
+        // The other end answers no probes, and the test may take long.
         let link = LinkConfig { dead_after: Some(Now::from_secs(3600)), ..config(1) };
         let (peer, mut lanes) = (peer_with(link), Other::new(2, SMALLER));
         let begun = lanes.begin(&peer).await;

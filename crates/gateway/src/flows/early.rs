@@ -41,7 +41,7 @@ impl Early {
         self.turned_back
     }
 
-    /// Returns everything in one piece, if it is to go by another way.
+    /// Returns everything in one piece, for another way.
     pub(super) fn take(self) -> Option<Bytes> {
         if !self.turned_back {
             return None;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_it_comes_back_in_order_or_nothing() {
+    fn early_bytes_return_completely_in_order_or_not_at_all() {
         let mut early = Early::default();
         assert!(early.keep(&Bytes::from_static(b"ab")) && early.keep(&Bytes::from_static(b"c")));
         early.turn_back();

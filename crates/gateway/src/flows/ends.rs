@@ -29,9 +29,9 @@ impl End {
         loop {
             let error = socket_error(stream).await;
             match error.kind() {
-                // So Linux calls a reset behind the end of a stream,
+                // Linux reports a reset behind the end of a stream so,
                 io::ErrorKind::BrokenPipe => {}
-                // but not once we have ended ours too.
+                // but not after our own end.
                 io::ErrorKind::ConnectionReset if self.is_whole.load(Relaxed) => {}
                 _ => {
                     self.broke();

@@ -69,7 +69,7 @@ impl Silence {
         only_segments == self.seen && !seen.is_pending && own == self.own
     }
 
-    /// Returns how often the other end probes; none if it does not, as far as is known yet.
+    /// Returns the other end's probing interval; none if it does not probe, to present knowledge.
     fn interval(&self, segments_received: u32, lasted: Duration) -> Option<Duration> {
         let came = segments_received.wrapping_sub(self.seen.segments_received);
         // The answers to our probes, and one late acknowledgement.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_interval_is_told() {
+    fn only_a_changed_interval_is_reported() {
         let told = |seen, told| news(seen, told, MINUTE);
         assert_eq!([told(Some(60), None), told(Some(60), Some(90))], [Some(60); 2]);
         assert_eq!([told(Some(90), Some(60)), told(Some(1), Some(3))], [Some(90), Some(1)]);

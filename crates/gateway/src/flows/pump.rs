@@ -22,7 +22,7 @@ use super::ends::{self, End};
 use super::keepalive;
 use crate::sockets;
 
-/// How a flow ended for its application.
+/// A flow's end, seen by its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Both applications ended their streams.
@@ -168,7 +168,8 @@ async fn from_application(
     }
 }
 
-/// Queues bytes, and waits until there is room for more, or more is to be read without: for ever, if the flow is over.
+/// Queues bytes, and waits until there is room for more, or a read is due without: for ever, if the flow is
+/// over.
 async fn hand_on(flow: &Flow, bytes: Bytes, more: bool, ahead: &mut Ahead<'_>) {
     let len = bytes.len();
     match flow.send(bytes, more) {
@@ -205,7 +206,7 @@ pub(crate) enum Read {
     Nothing,
     /// The last bytes, and the end of the stream.
     End(Bytes),
-    /// The last bytes, and why the connection broke behind them.
+    /// The last bytes, and the error behind them.
     Broken(Bytes, io::Error),
 }
 
@@ -229,7 +230,7 @@ pub(crate) fn read_block(stream: &TcpStream, most: usize) -> Read {
             }
         }
     }
-    // Bytes must not keep much more memory than they need while they wait for their acknowledgement.
+    // Waiting for their acknowledgement, bytes must not hold much more memory than their own.
     let bytes = if block.len() < most / 4 * 3 { Bytes::copy_from_slice(&block) } else { block.freeze() };
     match end {
         Some(Ok(())) => Read::End(bytes),
@@ -303,7 +304,7 @@ impl Outgoing<'_> {
 
     /// Writes if possible, or waits for more bytes or for room, the earlier of both.
     async fn step(&mut self) -> Result<(), Broken> {
-        // Neither side of this need ever wait, and other flows share the thread.
+        // Neither side ever has to wait here, and other flows share the thread.
         tokio::task::consume_budget().await;
         let blocked = !self.write_some().map_err(Broken::Here)?;
         let Self { stream, flow, consumed, .. } = self;
@@ -379,7 +380,7 @@ pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Resul
 /// Maximum plain length of a codec's block.
 pub(crate) const BLOCK: usize = 64 << 10;
 
-/// A reading of so much is likely to be followed by more.
+/// A read of so many bytes is likely to be followed by more.
 const BULK: usize = 16 << 10;
 
 /// How long the end of such a read may wait for its continuation, with blocks cut by content.
@@ -447,7 +448,7 @@ mod tests {
                 () = until(30 << 20) => {}
                 () = tokio::time::sleep(Duration::from_secs(60)) => panic!("{} B read ahead", ahead()),
             }
-            // Long enough to read some more, if nothing stopped it.
+            // Long enough for some more bytes, if nothing stopped it.
             assert!(timeout(Duration::from_millis(300), &mut reading).await.is_err(), "it ended");
             assert!(ahead() <= 32 << 20, "{} B read ahead", ahead());
         }

@@ -109,7 +109,7 @@ impl Drop for FlowStream {
     fn drop(&mut self) {
         let Some(flow) = self.flow.take() else { return };
         if flow.waits_for_far_end() {
-            // We ended in order and want nothing more, as after the close of a socket: the far application gets a
+            // We ended in order and are done, as after the close of a socket: the far application gets a
             // moment to end too, and only then a reset.
             let consumed = self.consumed + self.rest.len();
             self.tasks.spawn(async move {

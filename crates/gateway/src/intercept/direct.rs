@@ -210,7 +210,7 @@ mod tests {
         (near, listener.accept().await.unwrap().0)
     }
 
-    /// Sends as much both ways at once as no buffer holds, through a pool of so many pipes.
+    /// Sends more than all buffers both ways at once, through a pool of so many pipes.
     async fn exchange(most: usize) {
         let ledger = Ledger::default();
         let counted = ledger.direct(None, &"somewhere", SocketAddr::from(([0; 4], 0)), Reason::Policy);
@@ -257,7 +257,7 @@ mod tests {
         let mut carried = pin!(course.carry(Bytes::new()));
         let moved = || ledger.connections.flows()[0].sent as usize;
         poll_fn(|context| {
-            // One block may go; then it is for others.
+            // One block may go; then it is the others' turn.
             while let Poll::Ready(spent) = coop::poll_proceed(context)
                 && coop::has_budget_remaining()
             {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_directions_of_a_connection_can_share_one_pipe() {
+    async fn both_directions_can_share_one_pipe() {
         exchange(1).await;
     }
 }

@@ -90,7 +90,7 @@ impl Door {
         })
     }
 
-    /// Returns how many connections were taken in.
+    /// Returns the number of accepted connections.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Relaxed)
     }

@@ -61,7 +61,7 @@ impl Pipes {
 }
 
 impl Pipe<'_> {
-    /// Returns how many bytes are in the pipe.
+    /// Returns the number of bytes in the pipe.
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -75,7 +75,7 @@ impl Pipe<'_> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let moved = from.try_io(Interest::READABLE, || {
             match splice(from, None, &self.ends.write, None, PIPE_SIZE, flags) {
-                // The socket stays ready: only a read knows whether nothing is there.
+                // The socket stays ready: only a read can find it empty.
                 Err(errno) if errno == Errno::AGAIN || cannot_splice(errno) => Ok(0),
                 moved => Ok(moved?),
             }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_with_bytes_left_is_not_lent_again() {
+    fn pipe_with_bytes_left_is_not_lent_again() {
         let pipes = Pipes::new(1);
         let mut pipe = pipes.lend().unwrap();
         pipe.held = 1;

@@ -46,7 +46,7 @@ pub(crate) enum Way {
     Direct(TcpStream, Direct),
 }
 
-/// Why a flow takes no way at all.
+/// Why a flow has no way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoWay {
     /// `peer = "auto"`, and no peer fronts the destination.
@@ -90,7 +90,7 @@ impl Router {
         router
     }
 
-    /// Returns after how long a silence applications are probed, if ever.
+    /// Returns the silence of applications until they are probed, if ever.
     pub(crate) fn keepalive(&self) -> Option<Duration> {
         self.onward.keepalive
     }
@@ -119,7 +119,7 @@ impl Router {
             return self.direct(intercept, None, destination, source, Reason::Policy).await;
         }
         if let Some(Chosen { peer, ready: false }) = &chosen
-            // This one does not come back; its successor is another door's.
+            // This one does not come back; its successor belongs to another door.
             && !peer.is_draining()
             && (intercept.on_peer_loss == OnPeerLoss::Refuse || !peer.is_leaving())
         {

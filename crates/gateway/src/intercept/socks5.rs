@@ -68,7 +68,7 @@ enum Version {
 }
 
 impl Version {
-    /// Writes a reply as the client reads it.
+    /// Writes a reply in the client's format.
     fn reply(self, outcome: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
         match self {
             Self::Socks5 => reply(outcome, bound),
@@ -97,7 +97,7 @@ impl From<NoWay> for Reply {
             NoWay::NoPeer | NoWay::PeerGone => Self::NetworkUnreachable,
             NoWay::Failed(OpenFailure::Unreachable | OpenFailure::NameNotFound) => Self::HostUnreachable,
             NoWay::Failed(OpenFailure::Refused) => Self::Refused,
-            // As close as RFC 1928 comes to a connect without an answer.
+            // RFC 1928's closest match for a connect without an answer.
             NoWay::Failed(OpenFailure::TimedOut) => Self::TimeToLiveExpired,
             NoWay::Failed(OpenFailure::NotAllowed) => Self::NotAllowed,
             NoWay::Failed(OpenFailure::Other | OpenFailure::Draining) | NoWay::Full | NoWay::Stopping => {

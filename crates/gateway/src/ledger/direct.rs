@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_listed_with_its_bytes_until_it_ends() {
+    fn open_connection_is_listed_with_its_bytes() {
         let table = Arc::new(DirectTable::default());
         let counter = Arc::new(NotCodedCounter::default());
         let enter = |port| {

@@ -31,7 +31,7 @@ impl ConnectShortage {
         is_limit
     }
 
-    /// Returns for how many there was no port.
+    /// Returns the number of connects without a port.
     pub(crate) fn without_port(&self) -> u64 {
         self.without_port.load(Relaxed)
     }

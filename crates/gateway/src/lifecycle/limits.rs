@@ -51,7 +51,7 @@ fn fits(memory: u64, needed: u64, limit: u64, command: &str, key: &str) -> Resul
     ))
 }
 
-/// Reads how much address space this process has mapped.
+/// Reads the size of this process's mapped address space.
 fn mapped() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmSize:"));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn too_small_limit_of_memory_is_told_with_both_numbers() {
+    fn too_small_memory_limit_is_reported_with_both_numbers() {
         let needed = needed_for(256 * MIB, 10 * MIB, 2);
         assert_eq!(needed, (256 + 16 + 10 + 36) * MIB);
         assert_eq!(fits(256 * MIB, needed, needed, "ulimit -v", "LimitAS"), Ok(()));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_files_is_told_with_a_way_out() {
+    fn lack_of_files_is_reported_with_a_remedy() {
         let told = with_advice(&Errno::MFILE.into());
         assert!(told.contains("os error 24") && told.contains("LimitNOFILE"), "{told}");
         assert!(with_advice(&Errno::NFILE.into()).contains("fs.file-max"));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_shortage_is_told_once_a_minute() {
+    async fn shortage_is_reported_once_a_minute() {
         let shortage = Shortage::default();
         let mut told = Vec::new();
         for _ in 0..121 {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_how_far_buffers_grow() {
+    fn kernel_reports_the_limit_of_buffers() {
         assert!(largest_buffer("net.ipv4.tcp_rmem").is_some_and(|bytes| bytes > 0));
     }
 }

@@ -59,7 +59,7 @@ struct Writer {
     lost: u64,
 }
 
-/// Returns how many lines the log of this process lacks; 0 if it does not go through a queue.
+/// Returns the number of lines missing in this process's log; 0 if it does not go through a queue.
 pub fn dropped() -> u64 {
     OF_PROCESS.get().map_or(0, LogLines::dropped)
 }
@@ -125,7 +125,7 @@ impl LogLines {
         self.0.push(line);
     }
 
-    /// Returns how many lines were dropped or could not be written.
+    /// Returns the number of lines dropped or not written.
     pub fn dropped(&self) -> u64 {
         self.0.dropped.load(Relaxed)
     }
@@ -165,7 +165,7 @@ impl LogLines {
     }
 }
 
-/// One event's line, as `tracing_subscriber` writes it: all of it at once.
+/// One event's line, as written by `tracing_subscriber`: all of it at once.
 impl Write for LogLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let is_own = OWN.with_borrow_mut(|own| own.as_mut().map(|own| own.extend_from_slice(line)));

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_in_the_abstract_namespace_hears_too() {
+    fn manager_in_the_abstract_namespace_is_notified() {
         let name = format!("oncewire-test-{}", std::process::id());
         let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         Notifier::to(OsStr::new(&format!("@{name}"))).alive();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_nothing_to_worry_about() {
+    fn missing_manager_is_no_error() {
         Notifier::to(OsStr::new("/nonexistent/notify")).ready();
         Notifier::default().ready();
     }

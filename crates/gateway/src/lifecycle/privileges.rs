@@ -24,7 +24,7 @@ pub(super) struct Account {
     pub(super) gid: u32,
 }
 
-/// Why privileges were not given up as asked.
+/// Why privileges were not released.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
     /// The user list cannot be read.

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lack_of_threads_is_told_with_a_remedy() {
+    fn lack_of_threads_is_reported_with_a_remedy() {
         let told = with_advice("lookup", &Errno::AGAIN.into()).to_string();
         assert!(
             told.contains("(lookup)") && told.contains("os error 11") && told.contains("TasksMax"),

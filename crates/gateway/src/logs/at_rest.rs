@@ -15,7 +15,7 @@ use crate::telemetry::{ClearReport, ClearedReport};
 /// Why logs at rest cannot be cleared.
 #[derive(Debug, thiserror::Error)]
 pub enum ClearError {
-    /// A gateway runs and may write them at any moment.
+    /// A running gateway may write them at any moment.
     #[error("{path}: a gateway uses the folder, so it has to clear its logs itself; set `admin` in its [gateway] \
              section or give --admin ADDR, or stop it first", path = .0.display())]
     InUse(PathBuf),
@@ -134,7 +134,7 @@ fn remove(folder: &Path) -> Result<u64, ClearError> {
             Err(error) => return Err(ClearError::of(&path, error)),
         }
     }
-    // It may not be empty, not be there, or be something else.
+    // It may be missing, full, or something else.
     let _ = fs::remove_dir(folder);
     Ok(bytes)
 }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_gateways_logs_are_left_to_it() {
+    fn logs_of_a_running_gateway_stay_untouched() {
         let dir = tempfile::tempdir().unwrap();
         let logs = open(dir.path());
         let refused = clear_at_rest(dir.path(), &peers(&[("one", 1)]), true).unwrap_err();

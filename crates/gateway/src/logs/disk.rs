@@ -70,7 +70,7 @@ impl Disk for OsFolder {
         let new = self.0.join(temporary(name));
         let mut file = open_private(&new, Opening::Emptied)?;
         file.write_all(content)?;
-        // Or a power cut could leave the new name with nothing behind it.
+        // Otherwise a power cut could leave the new name without content.
         file.sync_data()?;
         fs::rename(&new, self.0.join(name))?;
         // Otherwise a power cut could bring back the old file with its outdated claims.

@@ -248,7 +248,7 @@ pub(crate) struct Taken {
     logs: Logs,
     /// An error is the obstacle.
     taken: Result<(), String>,
-    /// How long its logs are waited for.
+    /// Time limit of reading its logs.
     reading: Duration,
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Why something is not kept, and since when.
+/// Reason for deferred persistence, and its begin.
 #[derive(Clone, Debug)]
 pub(crate) struct Unkept {
     /// A sentence with duration, object, place and reason.
@@ -27,7 +27,7 @@ impl Unkept {
         Self { why, since: Instant::now() }
     }
 
-    /// Returns the oldest of them, with how many more there are in its sentence.
+    /// Returns the oldest of them, with the number of others in its sentence.
     pub(crate) fn oldest(all: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort_by_key(|unkept| unkept.since);
@@ -63,7 +63,7 @@ impl Health {
         self.lost.load(Relaxed)
     }
 
-    /// Nothing of it is kept from now on.
+    /// Ends its persistence.
     pub(super) fn fail(&self, why: String) {
         *self.unkept.lock() = Some(Unkept::now(why));
     }
@@ -73,7 +73,7 @@ impl Health {
         *self.unkept.lock() = None;
     }
 
-    /// Returns why it is not kept, if it is not.
+    /// Returns the reason for deferred persistence, if any.
     pub(super) fn unkept(&self) -> Option<Unkept> {
         self.unkept.lock().clone()
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_speaks_for_all() {
+    fn oldest_failure_represents_all() {
         let since = Instant::now();
         let all = [2, 1, 3].map(|second| Unkept {
             why: format!("log {second}"),

@@ -19,7 +19,7 @@ pub(super) struct Record {
     pub(super) proof: Proof,
 }
 
-/// How the bytes of a record are recognised.
+/// Proof of a record's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
     /// XXH3-64 of bytes in clear text.
@@ -68,7 +68,7 @@ pub(super) struct Index {
     pub(super) damaged_at: Option<usize>,
 }
 
-/// Why an index cannot be read at all.
+/// Why an index is unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HeaderError {
     #[error("its index does not begin as one does")]
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_does_not_change_by_accident() {
+    fn index_format_equals_its_golden_bytes() {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut out = Vec::new();
         Record::of(1, 2, b"oncewire").unwrap().encode(&mut out);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_keeps_the_records_before_the_cut() {
+    fn file_cut_anywhere_keeps_the_records_before_the_cut() {
         for format in FORMATS {
             let records = [record(format, 3, 0, 10), record(format, 3, 10, 20)];
             let bytes = encoded(format, &records);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_something_else_is_refused_by_name() {
+    fn foreign_header_is_refused_by_name() {
         for format in FORMATS {
             let bytes = encoded(format, &[]);
             let refused = |side, capacity, bytes: &[u8]| decode(side, capacity, format, bytes).unwrap_err();

@@ -38,7 +38,7 @@ pub(super) struct Opened<D: Disk> {
     pub(super) log: Option<KeptLog<D>>,
     /// Its remains; every byte was read and verified.
     pub(super) saved: Option<SavedLog>,
-    /// Why something, or all of it, is not there.
+    /// Reason for missing content.
     pub(super) trouble: Option<Trouble>,
 }
 
@@ -179,7 +179,7 @@ impl<D: Disk> KeptLog<D> {
         if self.in_index > index::record_limit(self.ring.capacity) { self.compact() } else { Ok(()) }
     }
 
-    /// Forgets everything, and returns how many bytes the files had.
+    /// Forgets everything, and returns the number of bytes of the files.
     ///
     /// # Errors
     /// As [`KeptLog::write`].
@@ -191,7 +191,7 @@ impl<D: Disk> KeptLog<D> {
         self.pending.clear();
         self.records.clear();
         self.in_index = 0;
-        // First, since a full disk has no room for an index before. Records without their bytes claim nothing.
+        // First: on a full disk this makes the room for an index. Records without their bytes claim nothing.
         self.ring.file.set_len(0)?;
         let empty = encode(self.side, self.ring.capacity, self.seal.format(), &[]);
         let is_empty = bytes == empty.len() as u64;
@@ -212,7 +212,7 @@ impl<D: Disk> KeptLog<D> {
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         if std::mem::take(&mut self.unsynced) {
-            // The bytes first: a record without its bytes is only found out by reading them.
+            // The bytes first: a record without its bytes is found out only by reading them.
             self.ring.file.sync()?;
             self.index.sync()?;
         }
@@ -345,7 +345,7 @@ pub(super) fn recover<F: DiskFile>(
     found
 }
 
-/// Describes a log in clear text in as few records as there can be.
+/// Describes a log in clear text in the fewest possible records.
 fn describe(saved: &SavedLog) -> Vec<Record> {
     let mut records = Vec::new();
     let mut bytes = Vec::with_capacity(MAX_BLOCK);

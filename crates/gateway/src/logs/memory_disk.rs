@@ -98,7 +98,7 @@ impl MemoryDisk {
         change(&mut content.files[number]);
     }
 
-    /// Has something happen before a file is read next.
+    /// Sets a callback for the next read of a file.
     pub(super) fn before_reading(&self, name: &str, happens: impl FnOnce() + Send + 'static) {
         let mut content = self.0.lock();
         content.meanwhile = Some(Meanwhile(content.names[name], Box::new(happens)));

@@ -128,7 +128,7 @@ pub(crate) struct PeerLogs {
     pub(crate) saved_hints: Option<Vec<u8>>,
     /// File of that knowledge.
     pub(crate) hints: Option<HintFile>,
-    /// They are not kept, and may be later, when the disk answers.
+    /// They are not persisted, but may be once the disk answers.
     pub(crate) later: bool,
 }
 

@@ -11,7 +11,7 @@ use super::kept::{read_index, recover, ring_name};
 use super::ring::Ring;
 use super::seal::Seal;
 
-/// How often a log's index was compacted.
+/// Compaction counter of a log's index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compactions(Arc<Mutex<u64>>);
 

@@ -66,7 +66,7 @@ impl Seal {
         sealed.extend_from_slice(plain);
         let aad = Aad::from(named(side, &record));
         let tag = record_key(records, &salt).seal_in_place_separate_tag(nonce(), aad, sealed);
-        // It refuses lengths beyond 64 GiB only.
+        // It refuses only lengths beyond 64 GiB.
         let tag = tag.ok().and_then(|tag| tag.as_ref().try_into().ok()).ok_or(io::ErrorKind::InvalidInput)?;
         record.proof = Proof::Seal { salt, tag };
         Ok(Some((record, sealed)))
@@ -98,7 +98,7 @@ impl Seal {
         getrandom::fill(&mut salt).map_err(io::Error::other)?;
         let sealed =
             record_key(records, &salt).seal_in_place_separate_tag(nonce(), Aad::from(keyed), &mut plain);
-        // It refuses lengths beyond 64 GiB only.
+        // It refuses only lengths beyond 64 GiB.
         let tag = sealed.map_err(|_| io::ErrorKind::InvalidInput)?;
         Ok([&keyed[..], &salt, tag.as_ref(), &plain].concat())
     }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_holds_for_its_place_and_key_alone() {
+    fn seal_holds_for_its_place_and_key_alone() {
         let seal = keyed(1);
         let (record, bytes) = sealed(&seal, LogSide::Out, 3, 100);
         let opens =
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_before_can_still_be_read() {
+    fn golden_sealed_log_can_be_read() {
         // A golden value: the derivations must not change in silence.
         let Seal::Keyed { id, records } = keyed(7) else { panic!("it has a key") };
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

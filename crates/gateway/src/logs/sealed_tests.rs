@@ -142,7 +142,7 @@ fn swapped_records_are_still_read() {
 }
 
 #[test]
-fn one_sides_bytes_are_not_the_others() {
+fn bytes_of_one_side_are_invalid_for_the_other() {
     let disk = filled(&keyed(1));
     let mut inbound = open(&disk, LogSide::Inbound, &keyed(1)).log.unwrap();
     (0..10).for_each(|number| inbound.write(&piece(number, 100)).unwrap());
@@ -153,9 +153,9 @@ fn one_sides_bytes_are_not_the_others() {
     assert!(open(&disk, LogSide::Out, &keyed(1)).saved.is_none());
 }
 
-/// Joining small pieces seals them anew, so a crash in the middle of it may cost them, but gives no wrong byte.
+/// Joining seals small pieces anew: a crash in the middle of it may cost them, but gives no wrong byte.
 #[test]
-fn a_crash_while_pieces_are_joined_costs_them_at_most() {
+fn crash_during_joining_costs_at_most_the_joined_pieces() {
     let disk = MemoryDisk::default();
     let mut log = open(&disk, LogSide::Out, &keyed(1)).log.unwrap();
     let mut joins = 0..0;

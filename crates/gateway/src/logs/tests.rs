@@ -1,4 +1,4 @@
-//! Kept logs against crashes, damage and the passing of time.
+//! Persisted logs under crashes, damage and time.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ fn filled(count: u64, seal: &Seal) -> MemoryDisk {
 }
 
 #[test]
-fn a_new_folder_is_no_trouble() {
+fn new_directory_is_no_trouble() {
     in_both_forms(|seal| {
         let (_, saved, trouble) = open(&MemoryDisk::default(), seal);
         assert!(saved.is_none() && trouble.is_none());
@@ -119,7 +119,7 @@ fn wrapped_ring_keeps_its_last_bytes() {
 }
 
 #[test]
-fn a_new_epoch_forgets_the_old_one() {
+fn new_epoch_forgets_the_old_one() {
     in_both_forms(|seal| {
         let disk = filled(10, seal);
         let (mut log, ..) = open(&disk, seal);
@@ -159,7 +159,7 @@ fn pieces_of_impossible_length_are_left_out() {
 }
 
 #[test]
-fn the_index_stays_small_however_small_the_pieces_are() {
+fn index_stays_small_with_tiny_pieces() {
     in_both_forms(|seal| {
         let (disk, capacity) = (MemoryDisk::default(), 256 << 10);
         let mut log =
@@ -206,7 +206,7 @@ fn unjoinable_gaps_cost_the_oldest_records() {
 }
 
 #[test]
-fn a_flipped_byte_of_the_ring_is_a_hole() {
+fn flipped_ring_byte_is_a_hole() {
     in_both_forms(|seal| {
         for at in (0..1000).step_by(37) {
             let disk = filled(10, seal);
@@ -265,7 +265,7 @@ fn truncated_or_missing_files_are_read_partly() {
 }
 
 #[test]
-fn an_index_of_absurd_length_is_not_read() {
+fn index_of_absurd_length_is_not_read() {
     in_both_forms(|seal| {
         let disk = filled(10, seal);
         disk.damage("out.idx", |bytes| bytes.resize(1 << 20, 0));
@@ -300,7 +300,7 @@ fn read_only_disk_is_still_read() {
     });
 }
 
-/// One step of a gateway's life, as its logs see it.
+/// One step of a gateway's life, seen by its logs.
 #[derive(Clone, Debug)]
 enum Step {
     /// Bytes are logged, some way beyond the head, with a skipped gap between.
@@ -446,7 +446,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_crash_costs_ranges_and_never_gives_wrong_ones(steps in steps()) {
+    fn crash_costs_ranges_and_never_gives_wrong_ones(steps in steps()) {
         in_both_forms(|seal| {
             let mut life = Life::start(seal);
             steps.iter().for_each(|step| life.step(step));

@@ -52,7 +52,7 @@ impl LogWriter {
         }
     }
 
-    /// Returns how many pieces of both logs were skipped: each is a hole, unless it is written later.
+    /// Returns the number of skipped pieces of both logs: each is a hole, unless it is written later.
     pub(crate) fn skipped(&self) -> u64 {
         self.logs.iter().map(|(_, health)| health.skipped()).sum()
     }
@@ -62,7 +62,7 @@ impl LogWriter {
         self.logs.each_ref().map(|(place, _)| self.queue.clear(*place))
     }
 
-    /// Returns how many bytes were not kept because the disk was too slow or failed, by side: sent, received.
+    /// Returns the bytes lost to a slow or failed disk, by side: sent, received.
     pub(crate) fn lost(&self) -> [u64; 2] {
         self.logs.each_ref().map(|(_, health)| health.lost())
     }
@@ -296,7 +296,7 @@ struct Entry<D: Disk> {
     /// The name in messages.
     name: String,
     log: Option<KeptLog<D>>,
-    /// Whether the disk failed it: nothing more of it is kept, unless it is cleared.
+    /// Whether the disk failed it: nothing more of it is persisted, unless it is cleared.
     given_up: bool,
     /// Whether it was let go of.
     closed: bool,
@@ -329,7 +329,7 @@ impl<D: Disk> Keeper<D> {
         }
     }
 
-    /// Returns a place with how the keeping of its log goes.
+    /// Returns a place with its log's health.
     pub(super) fn watched(&self, place: usize) -> (usize, Arc<Health>) {
         (place, self.logs.get(place).map(|entry| Arc::clone(&entry.health)).unwrap_or_default())
     }

@@ -135,7 +135,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Survey {
     pub(crate) key: NameKey,
     pub(crate) chunks: Vec<Sought>,
-    /// Is called once, with the answer for each.
+    /// Called once, with an answer for each.
     pub(crate) done: Box<dyn FnOnce(Vec<bool>) + Send>,
 }
 
@@ -289,7 +289,7 @@ impl Neighbours {
 
 /// As many chunks as links may want in one moment; those without room are read from the own store.
 const MOST_TOLD: usize = 16 << 10;
-/// Frames hold up to 64 KiB each. No more is asked of a neighbour at a time than comes in here.
+/// Frames hold up to 64 KiB each. A neighbour is asked for no more at a time than fits here.
 const MOST_SAID_BYTES: usize = 32 << 20;
 const MOST_NEWS: usize = 4096;
 const MOST_NEWS_BYTES: usize = 16 << 20;

@@ -422,7 +422,7 @@ fn members(peers: &[Arc<Peer>]) -> impl Iterator<Item = (&Arc<Peer>, &Member)> {
     peers.iter().filter_map(|peer| Some((peer, peer.settings.group.as_ref()?)))
 }
 
-/// Returns a part of a block. It may be kept for some time, and a small one is not to keep the whole block.
+/// Returns a part of a block. It may live for some time, and a small one must not hold the whole block.
 fn piece_of(plain: &Bytes, range: Range<usize>) -> Bytes {
     let piece = plain.slice(range);
     if piece.len() < plain.len() / 4 { Bytes::copy_from_slice(&piece) } else { piece }
@@ -457,7 +457,7 @@ mod tests {
             len: 5,
             bytes: None,
         };
-        // On a thread of the runtime, as when the store's reads are turned away.
+        // On a thread of the runtime, as for the store's refusals.
         for request in 0..3 {
             tell(told.clone(), &Handle::current(), answer(request));
         }
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_piece_does_not_keep_its_block() {
+    fn small_piece_does_not_hold_its_block() {
         let plain = Bytes::from(vec![7; 65_536]);
         let lies_within = |piece: &Bytes| plain.as_ptr_range().contains(&piece.as_ptr());
         let (large, small) = (piece_of(&plain, 0..16_384), piece_of(&plain, 60_000..62_048));

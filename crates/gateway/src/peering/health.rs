@@ -29,7 +29,7 @@ impl Watch {
         Self { seen: vec![Seen::default(); peers], order: (0..peers).collect() }
     }
 
-    /// Notes how each peer stands now: whether it is up, and its round trip.
+    /// Notes each peer's present state: whether it is up, and its round trip.
     pub(crate) fn look(&mut self, peers: impl Iterator<Item = (bool, Option<Duration>)>, now: Now) {
         for (seen, (up, round_trip)) in self.seen.iter_mut().zip(peers) {
             seen.lost |= !up && seen.up_since.is_some();

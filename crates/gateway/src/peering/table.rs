@@ -19,18 +19,18 @@ pub(crate) struct Claim {
     pub(crate) announced: Option<Vec<Network>>,
 }
 
-/// Why an announced network is not used.
+/// Reason against an announced network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unused {
     /// `accept_networks` does not hold it.
     NotAccepted,
     /// It is part of this gateway's own announcement.
     Ours,
-    /// Servers are to see clients' addresses, so one peer alone must front it; this other one does already.
+    /// Servers see clients' addresses, so one peer alone must front it; this other one does already.
     Overlaps(usize),
 }
 
-/// How a peer stands when it is chosen among others.
+/// A peer's standing among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) health: Health,
@@ -337,7 +337,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plain_search_of_all_networks_chooses_the_same(
+        fn plain_search_of_all_networks_chooses_the_same(
             claims in prop::collection::vec((prop::collection::vec(any_network(), 0..6), any_standing()), 1..5),
             to in any_network(),
         ) {

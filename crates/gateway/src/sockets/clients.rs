@@ -11,7 +11,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::{chosen_ports, set_transparent};
 
-/// How a socket gets its port, beside the address of the client.
+/// A socket's way to its port, beside the address of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// The client's, chosen as the kernel chooses a port for any connect.
@@ -123,13 +123,13 @@ mod tests {
         assert_eq!(ways(40000, None).next(), Some(Way::Bound));
     }
 
-    /// Connects to a listener of the same host in the name of an address of it.
+    /// Connects to a listener of the same host from one of its addresses.
     fn connected(listener: &TcpListener, client: SocketAddr) -> io::Result<SocketAddr> {
         let to = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let stream = runtime.block_on(connect_onward(to, false, Some(client)))?;
         let from = stream.local_addr()?;
-        // Open for as long as the host is.
+        // Open for the lifetime of the host.
         std::mem::forget(stream.into_std()?);
         Ok(from)
     }

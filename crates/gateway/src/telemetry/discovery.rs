@@ -1,4 +1,4 @@
-//! The search for other gateways of the site in `status`.
+//! Discovery in `status`.
 
 use serde::{Deserialize, Serialize};
 

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_of_a_flow_says_outcome_and_reason() {
+    fn flow_json_has_outcome_and_reason() {
         let json = serde_json::to_value(flow(1.5)).unwrap();
         assert_eq!((&json["outcome"], &json["reason"]), (&"uncoded".into(), &"policy".into()));
         assert_eq!(serde_json::from_value::<FlowReport>(json).unwrap(), flow(1.5));

@@ -28,7 +28,7 @@ pub fn encode(status: &StatusReport) -> String {
     text
 }
 
-/// One status, encoded whenever it is asked for.
+/// One status, encoded on request.
 #[derive(Debug)]
 struct Snapshot(StatusReport);
 

@@ -57,7 +57,7 @@ pub enum Reason {
     NoPeer,
     /// It is another gateway's tunnel to a peer of this one.
     Tunnel,
-    /// The link has as many flows as it can have.
+    /// The link has its maximum of flows.
     TooManyFlows,
     /// The destination is forbidden to the connecting gateway, the peer's or this one.
     NotAllowed,

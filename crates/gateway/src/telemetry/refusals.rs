@@ -65,7 +65,7 @@ impl Refusal {
     }
 }
 
-/// How often something was turned away for one reason.
+/// Count of refusals for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalCount {
     /// The reason.

@@ -32,7 +32,7 @@ pub struct StatusReport {
     /// The peers' trust groups.
     #[serde(default)]
     pub groups: Vec<GroupReport>,
-    /// The search for other gateways of the site; none if none are looked for.
+    /// Discovery of the site's other gateways; none if not configured.
     #[serde(default)]
     pub discovery: Option<DiscoveryReport>,
 }
@@ -42,7 +42,7 @@ pub struct StatusReport {
 pub struct GatewayReport {
     /// Its name.
     pub name: String,
-    /// Its public key, as `[[peer]] public_key` takes it.
+    /// Its public key, in the form of `[[peer]] public_key`.
     pub public_key: String,
     /// Its addresses for peers, as bound.
     pub listen: Vec<String>,
@@ -93,7 +93,7 @@ pub enum LinkState {
     /// There is no lane; a dialling side goes on trying.
     #[default]
     Down,
-    /// One side does not want the other: a wrong key or another protocol version.
+    /// One side refuses the other: a wrong key or another protocol version.
     Refused,
 }
 
@@ -115,7 +115,7 @@ impl LinkState {
 pub struct PeerReport {
     /// The peer's name.
     pub name: String,
-    /// Whether it was found and stands in no file.
+    /// Whether it was discovered rather than configured.
     #[serde(default)]
     pub found: bool,
     /// How the link stands.
@@ -217,7 +217,7 @@ pub struct LogStartReport {
     pub resumed: bool,
     /// Referenceable bytes of earlier connections; for the inbound log, at most.
     pub bytes: u64,
-    /// Why it started over, in words; null if it did not.
+    /// Reason for a cold start, in words; null without one.
     pub reason: Option<String>,
 }
 
@@ -304,7 +304,7 @@ pub struct PlanReport {
     pub rung: u64,
     /// How many rungs there are.
     pub rungs: u64,
-    /// Why it is this rung: `configured`, `off`, `encoder_bound`, `recovering` or `probe`.
+    /// Reason for this rung: `configured`, `off`, `encoder_bound`, `recovering` or `probe`.
     pub reason: String,
 }
 
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_sums_and_is_read_again() {
+    fn status_json_has_sums_and_round_trips() {
         let peer = PeerReport { delivered_out: 100, wire_in: 30, ..PeerReport::default() }.summed();
         let report = StatusReport { peers: vec![peer], ..StatusReport::default() };
         let json = serde_json::to_value(&report).unwrap();

@@ -1,4 +1,4 @@
-//! The chunk store in `status`, and as `oncewire store` prints it.
+//! The chunk store in `status` and `oncewire store`.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub struct StoreReport {
     pub state: StoreCondition,
     /// Why it is not `open`, as a sentence.
     pub reason: Option<String>,
-    /// How much of it was looked through, in percent, while it is being opened.
+    /// Scanned part of it, in percent, while it is being opened.
     pub opened_percent: Option<u64>,
     /// Its bytes of disk, `store_disk`; at rest, its present size.
     pub size: u64,
@@ -42,7 +42,7 @@ pub struct StoreReport {
     pub newest_secs: Option<u64>,
     /// Reads waiting or being served.
     pub queue: u64,
-    /// How long a read takes once it is its turn, in microseconds; 0 before the first.
+    /// Service time of a read in microseconds; 0 until the first.
     pub service_time_us: u64,
     /// Age of the oldest running read in milliseconds; 0 without one.
     pub oldest_read_ms: u64,
@@ -92,7 +92,7 @@ pub enum StoreCondition {
     Hanging,
     /// It is being cleared, and takes nothing until its files are removed.
     Clearing,
-    /// It is read, and takes nothing since the disk failed, has no room, or the process may open no more files.
+    /// It is read, and takes nothing: the disk failed, has no room, or the process is out of files.
     ReadOnly,
     /// It could not be opened; the gateway runs without.
     #[default]

@@ -26,7 +26,7 @@ impl Clock {
     /// CPU core.
     pub(crate) fn instant(&self, at: Now) -> Instant {
         let soonest = Instant::now() + Duration::from_millis(1);
-        // A deadline too far to represent is as good as a year.
+        // An unrepresentable deadline is as good as a year.
         let due = self.origin.checked_add(at).unwrap_or_else(|| soonest + Duration::from_secs(365 * 86_400));
         due.max(soonest)
     }

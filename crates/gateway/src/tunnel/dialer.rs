@@ -129,7 +129,7 @@ impl Pace {
         }
     }
 
-    /// A lane joined: the others need not come one by one. The failures count until it has lived on.
+    /// A lane joined: the others need not come one by one. The failures count until it proves stable.
     fn joined(&mut self) {
         self.is_joined = true;
     }
@@ -162,7 +162,7 @@ impl Pace {
         }
         let state = if error.is_refusal() { LinkState::Refused } else { LinkState::Down };
         let reason = error.to_string();
-        // Once per reason, or an outage of a night would fill the log.
+        // Once per reason, or a night's outage would fill the log.
         if self.last_reason != reason {
             tracing::warn!(peer = peer.name(), "{reason}; trying again until it works");
             self.last_reason.clone_from(&reason);

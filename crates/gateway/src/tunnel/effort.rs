@@ -1,4 +1,4 @@
-//! Times of the lanes of a link, for the controller of effort.
+//! Busy and blocked times of a link's lanes, for the effort controller.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -27,7 +27,7 @@ pub(super) struct EffortMeter {
 struct Tally {
     /// When the effort was last taken.
     taken: Now,
-    /// Up to when the times below are added up.
+    /// End of the time accounted for below.
     until: Now,
     working: u32,
     blocked: u32,
@@ -73,7 +73,7 @@ impl EffortMeter {
         Self { enabled, clock, tally: Mutex::default(), busy: Notify::new() }
     }
 
-    /// Waits until some lane has something to send; forever if the meter is not enabled.
+    /// Waits until some lane has data to send; forever if the meter is not enabled.
     pub(super) async fn busy(&self) {
         self.busy.notified().await;
     }
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_processors_are_told_from_busy_ones() {
+    fn idle_cpus_differ_from_busy_ones() {
         let stat = "cpu  10 5 20 100 50 3 2 1 9 9\ncpu0 1 2 3\n";
         let first = Processors::read(stat).unwrap();
         assert_eq!(first, Processors { idle: 150, all: 191 });

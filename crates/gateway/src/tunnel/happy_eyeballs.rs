@@ -40,10 +40,10 @@ where
     }
 }
 
-/// When the next address is tried though none has failed.
+/// Times of parallel attempts without a failure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delays {
-    /// How long the first address has to connect. Default 250 ms.
+    /// Time of the first address to connect. Default 250 ms.
     pub(super) first: Duration,
     /// Time for a connected address to prove its identity. Default 0.
     pub(super) proof: Duration,
@@ -126,7 +126,7 @@ where
     }
 }
 
-/// How long an address has before the next one of the name is tried as well [RFC 8305 §5].
+/// Head start of an address over the next one of the name [RFC 8305 §5].
 pub(super) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
@@ -237,7 +237,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_all_fail_each_is_told() {
+    async fn all_failures_are_reported() {
         let each = &[(Some(10), Some(Err(500))), (Some(10), Some(Err(10))), (Some(10), Some(Err(10)))];
         let (ended, tried) = try_each(PROOF, each).await;
         assert_eq!((ended, tried.len()), (Err(vec![1, 2, 3]), 3));

@@ -77,7 +77,7 @@ impl TunnelDoor {
         })
     }
 
-    /// Returns how many connections have not finished their handshake.
+    /// Returns the number of unfinished handshakes.
     pub(crate) fn pending(&self) -> usize {
         self.pending.lock().len()
     }

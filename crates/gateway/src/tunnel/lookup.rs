@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn panic_in_a_lookup_fails_it_and_frees_its_place() {
+    async fn panicked_lookup_fails_and_frees_its_place() {
         let lookups = Lookups::default();
         assert_eq!(lookups.share("a.example", async { panic!("as planned") }).await, Err(OpenFailure::Other));
         settle().await;

@@ -34,7 +34,7 @@ pub(crate) struct Onward {
     pub(crate) policies: Policies,
     /// Client networks; a peer may ask for connections from addresses within.
     pub(crate) sources: Vec<Network>,
-    /// After how long a silence applications here are probed, if ever.
+    /// Silence of applications here until they are probed, if ever.
     pub(crate) keepalive: Option<Duration>,
     pub(crate) patience: Patience,
     pub(crate) lookups: Lookups,
@@ -85,7 +85,7 @@ impl OwnSockets {
         self.marked.load(Relaxed)
     }
 
-    /// Decides whether connections carry the mark from now on.
+    /// Sets whether connections carry the mark from now on.
     pub(crate) fn mark(&self, marked: bool) {
         self.marked.store(marked, Relaxed);
     }
@@ -300,7 +300,7 @@ fn failure_of(error: &io::Error) -> OpenFailure {
     }
 }
 
-/// So many connects of a peer may wait for as long as the system tries.
+/// So many connects of a peer may wait for the system's full time.
 const PATIENT: usize = 1024;
 
 /// How long the others may take.
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn no_peer_reaches_the_gateways_own_sockets() {
+    fn own_sockets_are_denied_to_peers() {
         let everywhere = onward("0.0.0.0:7400");
         assert!(!permits(&everywhere, "127.0.0.1:7400".parse().unwrap()));
         assert!(!permits(&everywhere, "127.9.9.9:7400".parse().unwrap()));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_several_failures_the_first_is_told() {
+    async fn first_of_several_failures_is_reported() {
         let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let ours = "127.0.0.1:7400".parse().unwrap();
         let onward = onward("127.0.0.1:7400");
@@ -389,7 +389,7 @@ mod tests {
             let mut nobody: SocketAddr = nobody.parse().unwrap();
             nobody.set_port(address.port());
             let onward = onward("127.0.0.1:7400");
-            // As of a name with an address of each family.
+            // As for a name with an address of each family.
             let connect = |client: &str| reach(vec![nobody, address], &onward, Some(client.parse().unwrap()));
             let stream = connect(other).await.unwrap();
             assert_eq!(stream.local_addr().unwrap().ip(), address.ip());

@@ -68,11 +68,11 @@ pub(crate) struct PeerSettings {
     pub(crate) link: LinkConfig,
     /// The chunk store, if there is one.
     pub(crate) store: Option<Arc<ChunkStore>>,
-    /// How much of its logs there is memory for at first.
+    /// Initial limits of its logs, by memory.
     pub(crate) first_limits: LogLimits,
     /// Its trust group.
     pub(crate) group: Option<Member>,
-    /// Whether it was found and stands in no file.
+    /// Whether it was discovered rather than configured.
     pub(crate) found: bool,
 }
 
@@ -92,23 +92,23 @@ pub(crate) struct Peer {
     core: Mutex<Core>,
     /// The logs on disk, if any.
     kept: OnceLock<Kept>,
-    /// Whether they may be kept later if they are not.
+    /// Whether persistence may start later.
     may_keep: bool,
     /// The saved knowledge of the peer's store, if any.
     hints: OnceLock<HintFile>,
-    /// Whether the disk refused to save it the last time.
+    /// Whether the last save of hints failed.
     hints_fail: AtomicBool,
     /// Whether the logs are on disk only.
     released: watch::Sender<bool>,
     /// The memory request of logs on disk only.
     share: watch::Sender<Share>,
-    /// Told when logs need a look at how much memory they have.
+    /// Notified when logs need another look at their memory.
     filling: Notify,
     timer: Notify,
     /// Held between turns by lanes with more than one.
     long_turns: tokio::sync::Mutex<()>,
     reach: watch::Sender<Reach>,
-    /// The networks behind it, as it announces them; none before it has spoken.
+    /// The networks behind it by its announcement; none until the first.
     announced: watch::Sender<Option<Vec<Network>>>,
     trouble: Mutex<Option<(LinkState, String)>>,
     /// Remote address of the last dialled lane.
@@ -138,7 +138,7 @@ pub(crate) struct Peer {
     mismatch_log: Seldom,
     /// Applications at either end can ask for denied destinations at any rate.
     denied_log: Seldom,
-    /// Each instance of it may be none of its group.
+    /// Each instance of it may be outside its group.
     group_log: Seldom,
     /// Rate limit of its announcements as a group member.
     hearing: Mutex<Hearing>,
@@ -165,7 +165,7 @@ pub(crate) struct Core {
     store_state: Option<StoreState>,
     /// Its share of pending bytes, unless they come from the same site.
     pending: Option<PendingShare>,
-    /// Whether the link has ended for good, and remembers nothing.
+    /// Whether the link has ended for good, and has forgotten everything.
     over: bool,
     /// Bytes read ahead of applications without room for them.
     pub(crate) read_ahead: AheadBytes,
@@ -332,7 +332,7 @@ impl Peer {
     }
 
     fn drain(self: &Arc<Self>, core: &mut Core, due: &mut Due) {
-        // First, since an answer may come at once and be followed by events.
+        // First: an answer may come at once and be followed by events.
         self.feed_store(core);
         while let Some(event) = core.link.poll_event() {
             match event {
@@ -415,7 +415,7 @@ impl Peer {
         }
         // Under the lock: pieces are queued in log order.
         while let Some((side, write)) = core.link.poll_log_write() {
-            // Without a writer the disk hangs, and they are not kept.
+            // Without a writer the disk hangs, and they are not persisted.
             if let Some(writer) = &core.log_writer {
                 writer.write(side, write);
             }
@@ -477,7 +477,7 @@ impl Peer {
     }
 }
 
-/// Lines about a peer's coming and going in each [`BURST_PERIOD`].
+/// Lines about a peer's arrivals and losses in each [`BURST_PERIOD`].
 const BURST: u32 = 8;
 
 const BURST_PERIOD: Duration = Duration::from_secs(60);

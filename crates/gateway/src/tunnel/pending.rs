@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_from_one_source_evicts_its_own_oldest() {
+    fn flood_from_one_source_evicts_its_own_oldest() {
         let mut pending = Pending::default();
         let (_, mut other, _) = pending.admit(address(1), Arc::default());
         let mut flood = Vec::new();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_from_many_sources_never_exceeds_the_bound() {
+    fn flood_from_many_sources_never_exceeds_the_bound() {
         let mut pending = Pending::default();
         for i in 0..10_000u32 {
             pending.admit(IpAddr::from((0xc000_0000 + i).to_be_bytes()), Arc::default());

@@ -51,7 +51,7 @@ impl Seldom {
         Some(self.held_back.swap(0, Relaxed))
     }
 
-    /// Waits until the next line may pass, and returns how many were held back by then.
+    /// Waits until the next line may pass, and returns the number of lines held back by then.
     pub(crate) async fn next(&self) -> u64 {
         loop {
             let until = self.passed.lock().map(|(since, _)| since + self.period);

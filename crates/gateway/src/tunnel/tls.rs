@@ -189,7 +189,7 @@ impl ClientCertVerifier for PinnedKeys {
     }
 }
 
-/// Names the provider explicitly: a second one anywhere in the tree would otherwise panic at run time.
+/// Names the provider explicitly: a second one in the dependency tree would panic at run time.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_refused_and_named() {
+    fn stranger_is_refused_and_named() {
         let (branch, hub, stranger) =
             (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]), Identity::from_seed([3; 32]));
         let pinned = PinnedKeys::new([branch.public_key()]);

@@ -50,7 +50,7 @@ fn values_without_quotes_are_shown_with_quotes() {
 }
 
 #[test]
-fn lists_over_several_lines_are_told_by_their_key() {
+fn lists_over_several_lines_are_reported_by_their_key() {
     for (text, expected) in [
         (
             "allow = [\n  \"10.0.0.0/8\", # here [\n  11.0.0.0/8,\n]",
@@ -96,7 +96,7 @@ fn repeated_keys_name_the_first_place() {
 }
 
 #[test]
-fn malformed_lines_are_shown_as_they_should_be() {
+fn malformed_lines_are_shown_corrected() {
     for (text, expected) in [
         ("name: \"hub\"", "1:7 write `name = VALUE`, with an equals sign"),
         ("name", "1:5 `name` has no value; write `name = VALUE`"),
@@ -125,7 +125,7 @@ fn malformed_lines_are_shown_as_they_should_be() {
 }
 
 #[test]
-fn values_of_another_type_are_shown_as_they_should_be() {
+fn values_of_another_type_are_shown_corrected() {
     for (text, expected) in [
         ("allow = \"10.0.0.0/8\"", "allow: \"10.0.0.0/8\" is not a list; write allow = [\"10.0.0.0/8\"]"),
         (
@@ -183,7 +183,7 @@ fn fractions_are_proposed_in_smaller_units() {
 
 /// Each byte of a configuration is removed, doubled and replaced in turn.
 #[test]
-fn no_message_repeats_the_parser() {
+fn messages_never_repeat_the_parser() {
     const GOOD: &str = "intercept = [{ mode = \"socks5\", listen = \"127.0.0.1:1080\", peer = \"hub\" }]\n\
         [gateway]\nname = \"b\" # this\nkey_file = 'b.key'\nlisten = [\"[::1]:7400\"]\ndrain = \"2 min\"\n\
         [[peer]]\nname = \"hub\"\nallow = [\"10.0.0.0/8\", \"fd00::/8\"]\n[[policy]]\nmatch = { ports = [22, 80] }\n\

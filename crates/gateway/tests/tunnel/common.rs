@@ -119,8 +119,8 @@ pub(crate) async fn start(dir: &Path, config: &str) -> Result<Gateway, StartErro
     Gateway::start(config).await
 }
 
-/// Codes as configured, however busy the machine is. By default new bytes get a cheaper entropy stage while coding holds
-/// traffic up.
+/// Codes as configured, independent of the machine's load. By default new bytes get a cheaper entropy stage
+/// while coding holds traffic up.
 pub(crate) const UNCHANGING: &str = "[codec]\nadapt = false\n";
 
 /// A `forward` to an origin.
@@ -324,7 +324,7 @@ impl CuttingRelay {
         self.cut.notify_waiters();
     }
 
-    /// Returns how many connections came since it was closed.
+    /// Returns the number of connections since it was closed.
     pub(crate) fn turned_away(&self) -> usize {
         self.turned_away.load(Ordering::SeqCst)
     }

@@ -35,7 +35,7 @@ async fn transfer_survives_five_cuts_of_every_lane() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_flow_survives_a_cut() {
+async fn idle_flow_survives_a_cut() {
     within(async {
         let origin = Origin::echo().await;
         let (pair, relay) = Pair::behind_relay(&forward(origin.address)).await;

@@ -184,7 +184,7 @@ fn header(client: SocketAddr, local: SocketAddr) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_are_told_the_client_before_it_says_anything() {
+async fn servers_learn_the_client_ahead_of_its_first_byte() {
     within(async {
         let origin = told_first(28).await;
         let intercept = forward(origin.address) + "proxy_protocol = \"v2\"\n";
@@ -218,7 +218,7 @@ async fn tls_behind_the_header_is_recognised() {
 }
 
 #[test]
-fn the_header_is_for_forward_and_for_version_2_only() {
+fn proxy_header_needs_forward_and_version_2() {
     let refused = |intercept: String| {
         let text = format!("[gateway]\nname = \"b\"\nkey_file = \"none.key\"\n{intercept}");
         let parsed = oncewire_gateway::config::Config::parse(&text, "/nowhere/b.toml".as_ref());

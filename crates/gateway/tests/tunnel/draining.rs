@@ -38,7 +38,7 @@ fn or_direct(target: SocketAddr) -> String {
     format!("{}on_peer_loss = \"direct\"\n", forward(target))
 }
 
-/// How many connections a gateway made by itself since its peer takes none.
+/// Number of a gateway's direct connections for want of its peer.
 fn by_itself(gateway: &Gateway) -> u64 {
     let rows = gateway.status().flows_not_coded;
     rows.iter().filter(|row| row.reason == Reason::PeerLost).map(|row| row.count).sum()

@@ -1,4 +1,4 @@
-//! The HTTP proxy as clients meet it.
+//! The HTTP proxy, seen by its clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -230,7 +230,7 @@ async fn answers_of_old_servers_reach_clients_in_todays_form() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_pass_as_many_proxies_as_they_may() {
+async fn requests_pass_their_maximum_of_proxies() {
     within(async {
         let connections = Arc::new(AtomicUsize::new(0));
         let origin = mirror(Arc::clone(&connections)).await;
@@ -445,7 +445,7 @@ async fn orderly_answer_ends_in_order_for_the_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_with_two_lengths_arrives_whole() {
+async fn answer_with_two_lengths_arrives_whole() {
     within(async {
         let origin = Origin::start(|mut stream| async move {
             let mut request = [0; 512];

@@ -67,7 +67,7 @@ async fn joined_interim_answers_arrive_unchanged_in_order() {
     within(async {
         let hints = |turn: usize| format!("HTTP/1.1 103 Early Hints\r\nLink: </{turn}>\r\n\r\n");
         let go_on = "HTTP/1.1 100 Continue\r\nX-Note: go on\r\n\r\n";
-        // The word to go on is before, between and behind the others.
+        // The 100 is before, between and behind the others.
         let said = [
             [go_on, &hints(1)].concat(),
             [&hints(1), go_on, &hints(2)].concat(),

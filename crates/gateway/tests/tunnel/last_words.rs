@@ -33,7 +33,7 @@ async fn listen(stream: &mut TcpStream) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_early_answer_arrives_while_its_client_still_sends() {
+async fn early_answer_arrives_while_its_client_still_sends() {
     within(async {
         let origin = Origin::start(|mut stream| async move {
             listen(&mut stream).await;
@@ -51,7 +51,7 @@ async fn an_early_answer_arrives_while_its_client_still_sends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_last_command_arrives_while_the_server_still_sends() {
+async fn last_command_arrives_while_the_server_still_sends() {
     within(async {
         let (tell, mut told) = mpsc::channel(1);
         let origin = Origin::start(move |stream| {

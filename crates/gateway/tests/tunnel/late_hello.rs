@@ -16,7 +16,7 @@ use crate::common::{LIMIT, Origin, branch_config, exchange, forward, hub_config,
 struct Relay {
     address: SocketAddr,
     keeps: watch::Sender<bool>,
-    /// How many hellos were kept, and how many of their connections the other side has ended since.
+    /// Number of held hellos, and of their connections ended by the other side since.
     kept: watch::Receiver<usize>,
     ended: watch::Receiver<usize>,
 }

@@ -72,7 +72,7 @@ impl Lives {
         assert!(self.branch.as_ref().unwrap().wait_up("hub", LIMIT).await);
     }
 
-    /// Sends bytes through both and back, and returns how many crossed between them, both ways.
+    /// Sends bytes through both and back, and returns the wire bytes between them, both ways.
     async fn wire(&self, data: &[u8]) -> u64 {
         let branch = self.branch.as_ref().unwrap();
         let before = branch.status().peers[0].wire;
@@ -309,7 +309,7 @@ async fn damaged_or_missing_log_costs_at_most_a_cold_start() {
             shares.push((name, wire as f64 / cold as f64));
             lives.wire(&data).await;
         }
-        // Damage beyond use costs a cold start: were it not found out, this test would show nothing.
+        // Damage beyond use costs a cold start: unnoticed, it would void this test.
         assert!(shares.iter().any(|(_, share)| *share > 0.9), "{shares:?}");
     })
     .await;

@@ -68,7 +68,7 @@ impl Star {
         self.branch.status().peers.remove(at)
     }
 
-    /// Sends something through the branch's interception of this number, and returns how many flows each hub was given
+    /// Sends bytes through the branch's interception of this number, and returns each hub's number of flows
     /// for it.
     async fn flow(&self, intercept: usize) -> Vec<u64> {
         let flows =

@@ -50,7 +50,7 @@ async fn early_refused_upload_still_gets_its_answer() {
         );
         client.write_all(request.as_bytes()).await.unwrap();
         client.write_all(&piece).await.unwrap();
-        // The answer is there, with its end, and not read yet.
+        // The answer is there, with its end, and still unread.
         while !client.ready(Interest::READABLE).await.unwrap().is_read_closed() {
             tokio::task::yield_now().await;
         }

@@ -140,7 +140,7 @@ async fn changed_access_concerns_new_flows_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_in_use_leaves_everything_as_it_was() {
+async fn address_in_use_leaves_everything_unchanged() {
     within(async {
         let origin = Origin::echo().await;
         let one = forward(origin.address);
@@ -216,7 +216,7 @@ async fn changed_peer_restarts_with_its_persisted_logs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_goes_from_one_address_to_all_and_back() {
+async fn listener_moves_from_one_address_to_all_and_back() {
     within(async {
         let origin = Origin::echo().await;
         let mut site = Site::start(&forward(origin.address)).await;
@@ -294,7 +294,7 @@ async fn own_listening_address_is_reported_as_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_refused_because_a_reload_begins_a_link_anew() {
+async fn link_restart_by_a_reload_refuses_no_connection() {
     within(async {
         let origin = Origin::echo().await;
         let intercept = forward(origin.address);

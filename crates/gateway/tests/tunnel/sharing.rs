@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::common::{Origin, Pair, exchange, forward, noise, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_exceeds_the_limit_and_all_of_it_arrives() {
+async fn rate_limit_holds_and_all_bytes_arrive() {
     within(async {
         let data = noise(51, 2 << 20);
         let origin = Origin::serve(data.as_slice()).await;

@@ -1,4 +1,4 @@
-//! The end of a gateway, in order and otherwise.
+//! The end of a gateway, orderly and otherwise.
 
 use std::path::Path;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn slow_client_of_a_stopping_proxy_gets_its_answer() {
         client.write_all(request.as_bytes()).await.unwrap();
         let mut got = vec![0; 1 << 16];
         client.read_exact(&mut got).await.unwrap();
-        // Takes no more than it must for the last byte to cross.
+        // Takes only the time of the last byte's crossing.
         while pair.branch.status().peers[0].flows_open > 0 {
             let mut piece = [0; 4096];
             let len = client.read(&mut piece).await.unwrap();
@@ -175,7 +175,7 @@ async fn killed_gateway_resets_its_clients() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_in_use_is_named_with_its_key() {
+async fn address_in_use_is_named_with_its_key() {
     within(async {
         let dir = tempfile::tempdir().unwrap();
         Identity::create(&dir.path().join("hub.key")).unwrap();
@@ -191,7 +191,7 @@ async fn an_address_in_use_is_named_with_its_key() {
     .await;
 }
 
-/// Starts a gateway as soon as the one before has let go of its port.
+/// Starts a gateway as soon as its predecessor has released the port.
 async fn start_again(dir: &Path, config: &str) -> Gateway {
     loop {
         match start(dir, config).await {
@@ -283,7 +283,7 @@ async fn dead_gateway_comes_back_warm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_direct_connection_may_finish_too() {
+async fn direct_connection_may_finish_too() {
     within(async {
         let origin = Origin::echo().await;
         let intercept = format!("{}on_peer_loss = \"direct\"\n", forward(origin.address));

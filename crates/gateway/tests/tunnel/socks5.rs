@@ -55,7 +55,7 @@ async fn addresses_and_names_are_connected_at_the_far_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ipv6_destination_is_connected_by_its_address() {
+async fn ipv6_destination_is_connected_by_its_address() {
     within(async {
         let origin = Origin::echo_on("[::1]:0").await;
         let pair = Pair::start(&proxy("socks5", "")).await;

@@ -208,7 +208,7 @@ async fn direct_plain_requests_are_counted_and_avoid_the_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unknown_key_is_refused_counted_and_explained_to_both() {
+async fn unknown_key_is_refused_counted_and_explained_to_both() {
     within(async {
         let dir = tempfile::tempdir().unwrap();
         let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();

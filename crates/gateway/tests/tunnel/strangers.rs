@@ -29,7 +29,7 @@ async fn garbage_on_the_tunnel_port_disturbs_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_silent_connections_keeps_no_peer_out() {
+async fn flood_of_silent_connections_keeps_no_peer_out() {
     within(async {
         let dir = tempfile::tempdir().unwrap();
         let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();

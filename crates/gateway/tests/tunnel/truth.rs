@@ -97,7 +97,7 @@ async fn half_closed_server_still_receives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clients_reset_reaches_the_server() {
+async fn client_reset_reaches_the_server() {
     within(async {
         let (tell, mut told) = mpsc::channel(1);
         let origin = Origin::start(move |mut stream| {
@@ -120,7 +120,7 @@ async fn a_clients_reset_reaches_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_servers_reset_reaches_the_client() {
+async fn server_reset_reaches_the_client() {
     within(async {
         let origin = Origin::start(|mut stream| async move {
             let _ = stream.read_u8().await;
@@ -247,7 +247,7 @@ impl Kernel {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_is_noticed_while_nobody_reads() {
+async fn reset_is_noticed_without_a_reader() {
     within(async {
         let (tell, mut told) = mpsc::channel(1);
         let looked = Arc::new(Notify::new());
@@ -281,7 +281,7 @@ async fn a_reset_is_noticed_while_nobody_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_connect_is_a_reset_before_any_byte() {
+async fn refused_connect_is_a_reset_before_any_byte() {
     within(async {
         let nobody = nobody();
         let pair = Pair::start(&forward(nobody.address)).await;

@@ -78,7 +78,7 @@ fn wrong_configurations_are_refused_with_their_place() {
 }
 
 #[test]
-fn a_stranger_is_refused_and_named() {
+fn stranger_is_refused_and_named() {
     let (origin, pair) = running();
     let (own, hub) = (keygen(binary(), &pair.dir.path().join("stranger.key")), hub_key(&pair));
     let admin = free_address();

@@ -13,7 +13,7 @@ fn files(path: &std::path::Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
 }
 
 #[test]
-fn looking_at_a_store_and_verifying_it_changes_nothing() {
+fn inspection_and_verification_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let settings = StoreSettings {
         path: dir.path().join("store"),

@@ -1,4 +1,4 @@
-//! `[[group]] discover`: how gateways of the same site are looked for.
+//! `[[group]] discover`: the means of discovery.
 
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{Destination, Host};

@@ -61,7 +61,7 @@ impl Resolver {
         }
     }
 
-    /// Reads after how long without progress the process ends itself.
+    /// Reads the time without progress until the process aborts.
     fn watchdog(&mut self, raw: &RawGateway) -> Option<Duration> {
         let Some(time) = &raw.watchdog else { return Some(WATCHDOG) };
         let limit = time.get_ref().0;
@@ -73,7 +73,7 @@ impl Resolver {
         (!limit.is_zero()).then_some(limit)
     }
 
-    /// Reads after how long a silence applications' hosts are probed.
+    /// Reads the silence of applications' hosts until they are probed.
     fn keepalive(&mut self, raw: &RawGateway) -> Option<Duration> {
         let Some(time) = &raw.keepalive else { return Some(KEEPALIVE) };
         if time.get_ref().0.is_zero() {

@@ -136,7 +136,7 @@ impl Resolver {
         };
         let span = span.or_else(|| set.map(Spanned::span)).unwrap_or_else(|| raw.gateway.span());
         let s = if peers == 1 { "" } else { "s" };
-        // As it is written here it suffices, and can be read again.
+        // Rounded up in this form, and readable again.
         let (for_whom, whole) = (&beside.what, needed.div_ceil(1 << 20));
         self.problems.at(
             span,

@@ -148,7 +148,7 @@ impl Resolver {
         })
     }
 
-    /// Reads how long logs go unused before their memory is given back.
+    /// Reads the idle time of logs until their memory is given back.
     fn log_idle(&mut self, raw: &RawConfig) -> Duration {
         let Some(time) = &raw.cache.log_idle else { return LOG_IDLE };
         let Time(idle) = *time.get_ref();

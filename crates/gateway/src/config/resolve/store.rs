@@ -65,7 +65,7 @@ impl Resolver {
         let bytes = bytes.min(whole);
         let reach = IndexMemory::divide(bytes, disk).reach();
         if reach < disk {
-            // As it is written here it suffices, and can be read again.
+            // Rounded up in this form, and readable again.
             let needed = IndexMemory::needed(disk).div_ceil(1 << 20);
             self.warnings.push(format!(
                 "store_disk: of {}, an index of {} finds about the youngest {} again, in chunks of the default sizes; set \
@@ -114,7 +114,7 @@ impl Resolver {
     }
 }
 
-/// Some segments of one group of blocks each; with fewer, nothing would be left whenever one is given up.
+/// Some segments of one group of blocks each; with fewer, giving up one would leave nothing.
 const LEAST_STORE: u64 = 64 << 20;
 /// Some thousand chunks of each size.
 const LEAST_INDEX: u64 = 64 << 10;

@@ -52,7 +52,7 @@ impl Answers {
         true
     }
 
-    /// Returns how many were answered in this second.
+    /// Returns the number of answers in this second.
     pub(super) fn count(&self) -> u32 {
         self.all
     }

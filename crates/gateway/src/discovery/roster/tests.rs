@@ -107,7 +107,7 @@ fn lan_members_meet_at_once_or_later_under_loss() {
 }
 
 #[test]
-fn one_seed_makes_all_known_to_all() {
+fn one_seed_introduces_all_members() {
     let mut lan = Lan::new(12, false);
     (1..12).for_each(|at| lan.rosters[at].handle_seeds(vec![address(0)]));
     lan.pass(1);

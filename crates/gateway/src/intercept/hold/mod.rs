@@ -165,7 +165,7 @@ impl Held {
             door.tasks.spawn(async move {
                 tokio::select! {
                     () = connect => {}
-                    // Dropping it gives up over there, too.
+                    // Dropping the way also gives up the far connect.
                     _ = waiting.changed() => {}
                 }
             });

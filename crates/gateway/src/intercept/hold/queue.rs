@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_message_is_read_as_more_than_it_is() {
+    fn cut_messages_are_not_read_beyond_their_end() {
         let whole = packet_message();
         for len in 0..whole.len() {
             assert_eq!(messages(&whole[..len]).count(), 0, "{len} bytes");

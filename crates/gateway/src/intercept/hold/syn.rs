@@ -59,8 +59,8 @@ mod tests {
 
     use super::*;
 
-    /// Packets of both families from port 40000 to port 8080 with sequence number 7, and the lengths of their headers of
-    /// IP, one with an option.
+    /// Packets of both families from port 40000 to port 8080 with sequence number 7, and the lengths of their
+    /// IP headers (one with an option).
     fn packets(flags: TcpFlags) -> [(Vec<u8>, usize); 2] {
         let (source, destination) = ([198, 18, 1, 2].into(), [198, 18, 2, 2].into());
         let v4 = Ipv4Fields { source, destination, dont_fragment: true, ..Ipv4Fields::new(protocol::TCP) };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_names_both_ends_in_both_families() {
+    fn syn_names_both_ends_in_both_families() {
         let ends = [("198.18.1.2:40000", "198.18.2.2:8080"), ("[fd18:1::2]:40000", "[fd18:2::2]:8080")];
         for ((packet, _), (client, server)) in packets(TcpFlags::SYN).iter().zip(ends) {
             let syn = Syn::read(packet).unwrap();

@@ -56,7 +56,7 @@ struct Entry<W> {
 }
 
 enum State<W> {
-    /// The far connect is under way, for as long as this is kept.
+    /// The far connect is under way, as long as the sender lives.
     Asked(Packet, watch::Sender<()>),
     /// It succeeded; the client has not been accepted yet.
     Open(W),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connect_is_tried_again_when_the_client_does() {
+    fn lost_connect_is_retried_with_the_client() {
         let (mut table, now, first) = (Table::default(), Instant::now(), syn(1, 7));
         let number = asked(&mut table, first, 100, now);
         assert_eq!(table.decide(&first.ends, number, Err(Answer::Drop), now), Ok((100, Answer::Drop)));
@@ -266,7 +266,7 @@ mod tests {
         let (mut table, start, first) = (Table::<&str>::default(), Instant::now(), syn(1, 7));
         asked(&mut table, first, 0, start);
         let waiting = table.waiting(&first.ends).unwrap();
-        // As Linux does until it gives up, after 127 seconds; some are late.
+        // Linux's intervals until it gives up, after 127 seconds; some are late.
         for (packet, second) in [(1, 1), (2, 4), (3, 7), (4, 16), (5, 31), (6, 63)] {
             let now = start + Duration::from_secs(second);
             assert!(table.expire(now).packets.is_empty(), "after {second} s");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_becomes_a_path_and_a_host() {
+    fn absolute_address_becomes_a_path_and_a_host() {
         let request = sent_on("http://anna:word@example.net:81/a?b=c", &[("host", "elsewhere")]);
         assert_eq!(request.uri(), "/a?b=c");
         assert_eq!(request.headers()[HOST], "example.net:81");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_name_protocols_only_if_they_switch_or_require_it() {
+    fn answers_name_protocols_only_to_switch_or_require_it() {
         for (status, named) in [(101, true), (426, true), (200, false)] {
             let response =
                 Response::builder().status(status).header(UPGRADE, "websocket").header("x-hop", "1");

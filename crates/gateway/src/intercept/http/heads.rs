@@ -39,7 +39,7 @@ impl Default for Table {
     }
 }
 
-/// Why a client's head is not read on.
+/// Why the reading of a client's head ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     /// It is larger than so many bytes.
@@ -52,7 +52,7 @@ pub(super) enum Excess {
     Empty,
 }
 
-/// How the head of one client stands.
+/// State of one client's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// None has begun.
@@ -87,7 +87,7 @@ struct State {
 pub(super) struct Exchange(Arc<Head>);
 
 impl Heads {
-    /// Sets how much heads may take, by the memory of the gateway.
+    /// Sets the heads' share by the gateway's memory.
     pub(crate) fn set_memory(&self, memory: u64) {
         let room = usize::try_from(memory / SHARE).unwrap_or(usize::MAX);
         let mut table = self.0.lock();
@@ -137,7 +137,7 @@ impl Table {
 }
 
 impl Head {
-    /// Returns how many bytes may be read now; none if they are of no head, and 0 if no more are.
+    /// Returns the number of bytes to read now; none if they are of no head, and 0 if reading ends.
     pub(super) fn room(&self) -> Option<usize> {
         let state = self.state.lock();
         if state.is_over {
@@ -151,7 +151,7 @@ impl Head {
         Some(room)
     }
 
-    /// The head is not to be read on.
+    /// Ends the reading of the head.
     pub(super) fn give_up(&self, why: Excess) {
         self.stage.send_replace(Stage::Over(why));
     }
@@ -182,7 +182,7 @@ impl Head {
         self.state.lock().is_known = true;
     }
 
-    /// Waits until the head is not to be read on.
+    /// Waits until the reading of the head ends.
     pub(super) async fn excess(&self) -> Excess {
         let mut stage = self.stage.subscribe();
         loop {

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_more_interim_answers_wait_than_there_is_room_for() {
+    async fn waiting_interim_answers_are_limited() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let interim = Interim::new(Arc::new(stream), Heads::default().expect(0));

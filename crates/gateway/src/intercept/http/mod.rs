@@ -104,7 +104,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Why requests are not served to their end.
+/// Why the serving of requests ended early.
 #[derive(Debug)]
 enum Broken {
     Http(hyper::Error),
@@ -151,7 +151,7 @@ async fn refuse_head(client: &Client, stream: &TcpStream, excess: Excess) {
     }
 }
 
-/// Waits until no more requests are served here: the gateway stops, or others are served by other rules.
+/// Waits until no more requests are served here: the gateway stops, or other rules hold for the interception.
 async fn last(door: &Door) {
     let mut stopped = door.stopped.clone();
     tokio::select! {

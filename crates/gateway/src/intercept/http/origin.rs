@@ -117,10 +117,10 @@ impl Origin {
         Self { spoken: answer.version(), ..self }
     }
 
-    /// Has the request line of the next request sent as its client sent it; false if this connection cannot.
+    /// Has the next request line sent in the client's own form; false if this connection cannot.
     ///
     /// # Errors
-    /// If the request has another address than its client sent.
+    /// If the request's address differs from the client's.
     fn expect(&self, request: &Request<Body>) -> Result<bool, Failed> {
         let Some(raw) = request.extensions().get::<RawTarget>() else { return Ok(true) };
         let line = raw.line(request.method(), request.uri()).ok_or(Failed::Target)?;
@@ -153,7 +153,7 @@ fn to_send_again(
     mut failed: TrySendError<Request<Body>>,
     copy: Option<Request<Body>>,
 ) -> Result<Request<Body>, Failed> {
-    // Closed in the meantime, before a byte of the request was sent: a new connection loses nothing.
+    // Closed in the meantime, ahead of the request's first byte: a new connection loses nothing.
     let unsent = failed.take_message();
     match unsent.or_else(|| copy.filter(|_| !failed.error().is_parse())) {
         Some(request) => Ok(request),

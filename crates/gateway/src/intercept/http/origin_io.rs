@@ -75,8 +75,8 @@ impl OriginIo {
         self.written.clone()
     }
 
-    /// Gives the connection back to be carried; `unread` was read last. None if it has ended, or if it misses a part of
-    /// the request: the origin has switched before it had all of it.
+    /// Gives the connection back to be carried; `unread` was read last. None if it has ended, or lacks a part
+    /// of the request: the origin has switched early.
     pub(super) fn into_carried(self, unread: Bytes) -> Option<Carried> {
         if self.written.0.lock().is_writing {
             return None;

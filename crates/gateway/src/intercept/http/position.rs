@@ -34,7 +34,7 @@ enum Place {
     Unknown,
 }
 
-/// How much the library may be given.
+/// Extent of the library's next read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// The available bytes, up to the end of the head.
@@ -51,10 +51,10 @@ impl Default for Position {
 }
 
 impl Position {
-    /// Returns how much the library may be given now.
+    /// Returns the extent of the library's next read.
     pub(super) fn reach(&mut self) -> Reach {
         match self.place {
-            // It holds nothing but parts of empty lines: with more it would not ask.
+            // It holds nothing but parts of empty lines: with more it would not read.
             Place::BehindChunked if self.blank.is_behind => self.place = Place::Head(TargetReader::default()),
             Place::BehindChunked => self.place = Place::Unknown,
             Place::Sized(0) => self.place = Place::Head(TargetReader::default()),
@@ -77,7 +77,7 @@ impl Position {
         Some(leading + self.blank.end(behind).unwrap_or(behind.len()))
     }
 
-    /// Returns how many bytes of empty lines a piece begins with ahead of a head.
+    /// Returns the length of a piece's leading empty lines ahead of a head.
     fn leading(&self, piece: &[u8]) -> usize {
         match &self.place {
             Place::Head(target) if target.is_before() => {
@@ -271,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_targets_is_masked(requests in vec(sent(), 1..8), pieces in vec(1_usize..40, 1..20)) {
+        fn only_targets_are_masked(requests in vec(sent(), 1..8), pieces in vec(1_usize..40, 1..20)) {
             let (mut position, mut stream, mut pieces) = (Position::default(), Vec::new(), pieces.iter().cycle());
             // Ends of each request's target, head and content.
             let mut ends = Vec::new();

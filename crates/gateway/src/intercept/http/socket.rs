@@ -1,4 +1,4 @@
-//! Clients' sockets: how they are closed, and when.
+//! Closing of clients' sockets.
 
 use std::io;
 use std::net::Shutdown;

@@ -12,7 +12,7 @@ use hyper::{Method, Uri};
 #[derive(Debug, Default)]
 pub(super) struct TargetReader {
     stage: Stage,
-    /// Its bytes as the client sent them.
+    /// Its bytes, as sent by the client.
     raw: Vec<u8>,
     /// Some of them were replaced.
     is_masked: bool,

@@ -22,7 +22,7 @@ pub(super) struct Content {
     body: Incoming,
     /// Its client, and the number of the request.
     of: (Weak<Interim>, u64),
-    /// Its end is not the end of the exchange alone.
+    /// Its end is only part of the exchange's end.
     _exchange: Arc<Exchange>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Content {
 pub(super) enum Upload {
     /// Sent as it comes.
     Plain(Content),
-    /// Sent once the client may, or does anyhow.
+    /// Sent once permitted, or on the client's own decision.
     Asked(Arc<Gate>),
 }
 

@@ -170,7 +170,7 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Reads the counters of tables as `nft` lists them.
+    /// Reads the counters from tables in `nft`'s format.
     pub(super) fn read(tables: &str) -> Self {
         let count = |name: &str| {
             let after = tables.split(&format!("counter {name} {{\n")).nth(1)?;
@@ -197,7 +197,7 @@ const UNANSWERED: &str = "unanswered";
 /// How long lost connections pass until the next try.
 const REST: &str = "10m";
 
-/// So many of each kind; more are taken in as if they arrived.
+/// So many of each kind; further ones count as arrived.
 const MOST: u32 = 65_536;
 
 #[cfg(test)]

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_bridge_needs_no_table_for_any() {
+    fn machine_without_a_bridge_needs_no_bridge_table() {
         assert_eq!(Links::read(""), None, "no answer says nothing");
         for json in ["[]", "[{\"ifname\": \"lan0\"}]"] {
             for set in [set(&["lan0"], false), set(&[], true)] {

@@ -150,7 +150,7 @@ impl RuleSet {
 /// Adds the kernel's counts of bypassed connections to the gateway's own.
 pub(super) struct Bypassed {
     ledger: Arc<Ledger>,
-    /// The kernel's counters when they were last read, by policy.
+    /// The kernel's counters at the last read, by policy.
     read: Mutex<BTreeMap<usize, u64>>,
     /// Losses so far.
     losses: Mutex<Losses>,
@@ -204,7 +204,7 @@ impl Bypassed {
     }
 }
 
-/// Reads how many packets each policy let pass from tables as `nft` lists them.
+/// Reads each policy's count of passed packets from tables in `nft`'s format.
 pub(super) fn counts(tables: &str) -> Vec<(usize, u64)> {
     let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
     let mut lines = tables.lines().map(str::trim);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn link_local_addresses_are_left_alone_unless_they_are_named() {
+    fn link_local_addresses_are_bypassed_unless_named() {
         let chain = |named: &[&str]| {
             let named: Vec<Network> = named.iter().map(|network| network.parse().unwrap()).collect();
             let exclusions = Exclusions::default().with_unnamed(unnamed(&named));

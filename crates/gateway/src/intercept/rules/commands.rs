@@ -72,7 +72,7 @@ fn output(program: &str, arguments: &[&str], input: &str) -> io::Result<Output> 
     child.wait_with_output()
 }
 
-/// How long `iptables` waits for others of its kind, in seconds: less than the end of a gateway does.
+/// Patience of `iptables` with its lock, in seconds: less than that of a gateway's end.
 pub(super) const LOCK_SECS: u32 = 5;
 
 #[cfg(test)]

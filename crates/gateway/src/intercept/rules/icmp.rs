@@ -113,7 +113,7 @@ static ARE_KEYS: OnceLock<bool> = OnceLock::new();
 
 const PROBE: &str = "table inet oncewire_probe { set probe { typeof @th,128,128 . @th,384,64\nsize 1\n}\n}\n";
 
-/// How long the kernel repeats a SYN at most, by default.
+/// The kernel's longest repetition of a SYN, by default.
 const ASKED_FOR_S: u32 = 150;
 
 /// So many connects from clients' addresses within that time; this machine's errors about more are lost.

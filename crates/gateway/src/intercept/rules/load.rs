@@ -65,7 +65,7 @@ pub(crate) async fn load(
     let beat = move || heartbeat.beat(current.rules.lock().as_deref());
     let (current, heartbeat) = (Arc::clone(&loaded.current), Arc::clone(&loaded.heartbeat));
     loaded.beats.spawn(Heartbeat::run(beat));
-    // Apart, since programs are slow and signs of life must not be late.
+    // Apart: programs are slow, and signs of life must not be late.
     loaded.beats.spawn(look_after(current, Arc::clone(&loaded.bypassed), heartbeat));
     Ok(loaded)
 }
@@ -251,7 +251,7 @@ impl Loaded {
         self.beats.end();
         let Some(rules) = self.current.rules.lock().clone() else { return };
         if rules.by() != RulesBy::Install {
-            // They are not ours to change, and hold until the last sign of life has died away.
+            // They are not ours to change, and hold until the last sign of life has expired.
             return tokio::time::sleep(Duration::from_millis(LIFE_MS)).await;
         }
         let current = Arc::clone(&self.current);
@@ -338,13 +338,13 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     threads::run("oncewire-rules", work).await.map_err(LoadError::Thread)
 }
 
-/// How long the end of a gateway waits until rules are removed.
+/// Patience of a gateway's end with the removal of rules.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Maximum delay of an ending gateway by its rules, or by a hanging program.
 pub(crate) const STOP_LIMIT: Duration = REMOVAL_LIMIT.saturating_add(Duration::from_millis(LIFE_MS));
 
-/// How often it is looked whether rules are there and fit.
+/// Interval of checks of the rules.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -45,9 +45,9 @@ pub struct RuleSet {
     by: RulesBy,
     /// Ways of older connections still to be supported, without present interceptions of these ways.
     kept: BTreeSet<How>,
-    /// Whether connections in clients' names may go on though no new ones are made.
+    /// Whether connections from clients' addresses may go on without new ones.
     keeps_names: bool,
-    /// Whether frames of such connections may have to be lifted from bridges though nothing else is.
+    /// Whether their frames may have to be lifted from bridges without other frames.
     keeps_bridges: bool,
     /// Permitted silence of an open connection.
     silence: Duration,
@@ -59,9 +59,9 @@ pub struct RuleSet {
     queue_by: QueueBy,
     /// Whether sets can be keyed by quotes in ICMP errors.
     quoted_keys: bool,
-    /// The mark of packets for sockets here, if it is not by the gateway's name.
+    /// The mark of packets for sockets here, if configured.
     mark: Option<u32>,
-    /// The place of the routing rule for it.
+    /// Priority of its routing rule.
     priority: u32,
 }
 
@@ -157,7 +157,7 @@ impl RuleSet {
         })
     }
 
-    /// Returns how connections are taken in, with repetitions.
+    /// Returns the ways of interception, with repetitions.
     fn ways(&self) -> impl Iterator<Item = How> {
         // Answers take the same way as `tproxy` connections.
         let answers = self.in_clients_names.then_some(How::Tproxy);

@@ -117,7 +117,7 @@ impl Programs<'_> {
     pub(super) fn installed_tables(&self) -> Result<Option<String>, LoadError> {
         let table = self.listed(INET, &self.0.table())?;
         let more = |family, table: String| self.listed(family, &table).ok().flatten().unwrap_or_default();
-        // Not every kernel knows of tables for bridges.
+        // Not every kernel has tables for bridges.
         let others = || more(INET, self.0.service_table()) + &more(BRIDGE, self.0.table());
         Ok(table.map(|text| text + &others()))
     }
@@ -149,7 +149,7 @@ impl Programs<'_> {
         nft(&["-f", "-"], &sets).map(drop)
     }
 
-    /// Not every kernel knows of tables for bridges; then there is none.
+    /// Not every kernel has tables for bridges; then there is none.
     pub(super) fn remove_bridge_table(&self) {
         let _ = nft(&["delete", "table", BRIDGE, &self.0.table()], "");
     }

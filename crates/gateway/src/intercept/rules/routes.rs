@@ -103,7 +103,7 @@ impl Programs<'_> {
     fn has_routes_of(&self, family: &str) -> Result<bool, LoadError> {
         let rules = ip(&format!("{family} rule show"))?;
         let table = match ip(&format!("{family} route show table {}", self.0.routing_table())) {
-            // A table is there from its first route to its last.
+            // A table exists from its first route to its last.
             Err(LoadError::Refused { said, .. }) if said.contains("table does not exist") => String::new(),
             table => table?,
         };

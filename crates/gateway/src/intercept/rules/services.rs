@@ -22,7 +22,7 @@ impl RuleSet {
         format!("{}/services", self.table())
     }
 
-    /// Writes the table, if connections are made in clients' names or may go on.
+    /// Writes the table, if connections from clients' addresses are made or may go on.
     pub(super) fn services(&self, text: &mut String) {
         if !self.leads_back() {
             return;
@@ -94,7 +94,7 @@ impl Programs<'_> {
     }
 }
 
-/// The connection of an answer, as its requests name it.
+/// The connection of an answer, in its requests' order.
 fn answer(ip: &str) -> String {
     format!("{ip} daddr . tcp dport . {ip} saddr . tcp sport")
 }

@@ -97,7 +97,7 @@ impl RuleSet {
     fn is_dropped(&self, ruleset: &Ruleset<'_>, base: &Base<'_>, taker: &Taker) -> bool {
         let port = match taker.how {
             How::Redirect => taker.port,
-            // Any of many may be accepted for another reason.
+            // One of many ports may be accepted for another reason.
             _ => taker.capture.ports.first().map_or(UNLIKELY_PORT, |ports| ports.first),
         };
         let packet = Packet { taker, port, mark: if taker.how == How::Redirect { 0 } else { self.mark() } };
@@ -129,7 +129,7 @@ struct Rule<'a> {
     expressions: &'a [Value],
 }
 
-/// A SYN as it comes to the hook `input`.
+/// A SYN at the hook `input`.
 struct Packet<'a> {
     taker: &'a Taker,
     port: u16,
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_routing_rules_are_told_unless_they_mean_other_packets() {
+    fn earlier_routing_rules_are_reported_unless_for_other_packets() {
         let set = RuleSet { priority: 7400, mark: Some(0x6f77_8061), ..branch(How::Tproxy) };
         let told = |rule: &str| set.stopped_by_rule("-4", rule, |table| table != "empty");
         let line = told("5270:\tfrom all lookup 52").unwrap();

@@ -102,7 +102,7 @@ fn logs_follow_a_peer_to_its_next_key() {
 }
 
 #[test]
-fn a_folder_in_use_is_refused_and_free_again_later() {
+fn directory_in_use_is_refused_and_free_again_later() {
     let dir = tempfile::tempdir().unwrap();
     let (first, _) = open_in(dir.path(), &[owner(&[7])]).unwrap();
     assert_eq!(open_in(dir.path(), &[owner(&[7])]).err(), Some(StateInUse));

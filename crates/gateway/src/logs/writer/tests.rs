@@ -23,7 +23,7 @@ fn kept(disk: &MemoryDisk) -> KeptLog<MemoryDisk> {
 }
 
 #[test]
-fn a_full_queue_skips_and_blocks_nobody() {
+fn full_queue_skips_and_never_blocks() {
     let queue = Queue::default();
     for i in 0..2_000 {
         queue.push(0, piece(i << 16));
@@ -143,7 +143,7 @@ fn clearing_keeps_its_place_among_writes() {
 }
 
 #[test]
-fn a_cleared_log_holds_nothing_and_is_written_again() {
+fn cleared_log_is_empty_and_writable() {
     for seal in [Seal::Clear, Seal::new(Some(&crate::storage_key::StorageKey::from_bytes([1; 32])))] {
         let disk = MemoryDisk::default();
         let open = |disk: &MemoryDisk| {
@@ -215,7 +215,7 @@ fn settled_logs_are_on_disk_or_reported_failed() {
 fn writer_ends_with_the_last_log() {
     let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
     let mut keeper = Keeper::new();
-    // Of the second, nothing could be opened.
+    // Nothing of the second could be opened.
     let logs = [Some(kept(&disk)), None, None, None];
     let places = logs.map(|log| keeper.add("log".to_owned(), log));
     let [first, second] = [[places[0], places[1]], [places[2], places[3]]]

@@ -57,7 +57,7 @@ async fn join(near: &Arc<Peer>, far_end: LinkConfig) -> impl Sized + use<> {
     far.proofs = group.map(|key| ProofKey::of_bytes(key.bytes()));
     far.link = Link::new(LinkConfig { first: true, dialer: true, ..far_end }, Now::ZERO);
     let joined = far.dial(near).await.unwrap();
-    // All of them speak with one key here.
+    // All of them use one key here.
     *member.id.write() = id;
     joined
 }

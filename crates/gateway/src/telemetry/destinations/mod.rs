@@ -133,7 +133,7 @@ struct Ended {
 pub struct OpenFlows<'a> {
     table: &'a DestinationTable,
     flows: Vec<FlowFigures>,
-    /// How many flows had ended since the report began, when a peer was listed.
+    /// Number of flows ended since the begin of the report, at the time of a peer's list.
     ended: BTreeMap<String, usize>,
 }
 

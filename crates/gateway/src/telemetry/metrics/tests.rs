@@ -29,7 +29,7 @@ fn status() -> StatusReport {
 }
 
 #[test]
-fn the_figures_of_groups_are_there_by_name_and_result() {
+fn group_figures_are_present_by_name_and_result() {
     let group = GroupReport {
         name: "all".to_owned(),
         neighbours: 2,
@@ -50,7 +50,7 @@ fn the_figures_of_groups_are_there_by_name_and_result() {
 }
 
 #[test]
-fn the_figures_of_the_status_are_there() {
+fn status_figures_are_present() {
     let text = encode(&status());
     for line in [
         "oncewire_build_info{version=\"0.1.0\",name=\"branch\"} 1.0",

@@ -10,7 +10,7 @@ use super::*;
 use crate::group_key::ProofKey;
 use crate::neighbours::{Member, Neighbours};
 
-/// Brings the link up and down again, and then has only the disk remember.
+/// Brings the link up and down again, and then leaves the logs on disk only.
 async fn idle() -> Arc<Peer> {
     let peer = peer();
     let joined = Other::new(2, SMALLER).dial(&peer).await.unwrap();

@@ -32,7 +32,7 @@ use crate::sockets;
 /// A connected and authenticated byte stream of any kind; written bytes leave with the next flush at the
 /// latest.
 pub(crate) trait LaneStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    /// The connection beneath, to ask the system about; none if it cannot be had.
+    /// The connection beneath, for queries to the system; none if unavailable.
     fn connection(&self) -> Option<OwnedFd> {
         None
     }
@@ -43,11 +43,11 @@ pub(crate) trait LaneStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     }
 }
 
-/// How the link reaches a lane's tasks.
+/// The link's signals to a lane's tasks.
 #[derive(Debug)]
 pub(crate) struct LaneSignal {
     pub(crate) id: LaneId,
-    /// The link has something for this lane.
+    /// The link has data for this lane.
     ready: Notify,
     effort: LaneEffort,
     closing: Notify,
@@ -254,7 +254,7 @@ async fn tell_that_it_lives_on(peer: &Peer, signal: &LaneSignal) -> Infallible {
     pending().await
 }
 
-/// Reports the end of a lane however its task ends.
+/// Reports the end of a lane on any end of its task.
 struct Lost<'a> {
     peer: &'a Arc<Peer>,
     signal: &'a Arc<LaneSignal>,
@@ -321,7 +321,8 @@ async fn read_more(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) 
     .await
 }
 
-/// Asks the link for bytes only when the socket has taken the last ones: blocks are encoded as late as can be.
+/// Asks the link for bytes only when the socket has taken the last ones: blocks are encoded as late as
+/// possible.
 async fn write_lane<S: LaneStream>(
     peer: &Arc<Peer>,
     signal: &LaneSignal,

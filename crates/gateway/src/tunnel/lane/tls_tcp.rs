@@ -205,7 +205,7 @@ impl Dialling {
         Ok(tcp)
     }
 
-    /// Finds out whether it is the peer, and waits for its hello.
+    /// Verifies the peer's identity, and waits for its hello.
     async fn authenticate(
         &self,
         tcp: TcpStream,
@@ -328,7 +328,7 @@ impl Joined<TlsTcp> {
 
 impl LaneStream for TlsTcp {
     fn connection(&self) -> Option<OwnedFd> {
-        // Without a descriptor to spare the lane is as good, and is not looked at.
+        // Without a spare descriptor the lane is as good, but not observed.
         self.tcp().as_fd().try_clone_to_owned().ok().filter(limits::leaves_reserve)
     }
 

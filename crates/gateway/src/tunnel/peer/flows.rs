@@ -1,4 +1,4 @@
-//! A peer's flows: they open, are waited for, and end.
+//! A peer's flows: opening, waiting, end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! A peer's lanes: they join, carry frames, and go.
+//! A peer's lanes: joining, frames, loss.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -232,7 +232,7 @@ impl Peer {
         })
     }
 
-    /// Returns how many lanes to dial by role, and how many there are.
+    /// Returns the number of lanes to dial by role, and the number of present ones.
     pub(crate) fn lanes_wanted(&self) -> ([u32; 3], usize) {
         let core = self.core.lock();
         (core.wanted, core.lanes.len())
@@ -267,7 +267,7 @@ impl Peer {
             self.note_reach(&core.link);
             link
         });
-        // Not under the lock: to give memory back takes its time.
+        // Not under the lock: freeing memory takes its time.
         drop(link);
         self.carry_out(Due { reach: true, ..Due::default() });
     }
@@ -292,7 +292,7 @@ impl Peer {
 /// Several times as long as a step takes.
 const WAIT_FOR_A_STEP: Duration = Duration::from_nanos(100);
 
-/// Nothing is waited for longer than this at once.
+/// The longest single pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Index of a role's counts.

@@ -57,12 +57,12 @@ pub(super) enum Share {
 }
 
 impl Peer {
-    /// Sets how much of each log there is memory for.
+    /// Sets the memory limit of each log.
     pub(crate) fn set_log_limits(self: &Arc<Self>, limits: LogLimits) {
         self.with(|core, now| core.link.set_log_limits(limits, now));
     }
 
-    /// Has [`Self::logs_fill`] return once so much more was remembered in either log; 0 is never.
+    /// Has [`Self::logs_fill`] return once either log has grown by so much; 0 is never.
     pub(crate) fn tell_when_filled(self: &Arc<Self>, more: LogLimits) {
         self.with(|core, _| core.link.tell_when_filled(more));
     }
@@ -72,7 +72,7 @@ impl Peer {
         self.filling.notified().await;
     }
 
-    /// Sets how much memory there is for flows.
+    /// Sets the memory of flows.
     pub(crate) fn set_flow_memory(self: &Arc<Self>, bytes: u64) {
         self.with(|core, _| core.link.set_flow_memory(bytes));
     }
@@ -159,7 +159,7 @@ impl Peer {
         }
     }
 
-    /// Queues a few pieces of a log from an offset on, and moves it behind them; returns how many bytes.
+    /// Queues a few pieces of a log from an offset on, and moves it behind them; returns the number of bytes.
     fn write_some(&self, kept: &Kept, side: LogSide, from: &mut u64) -> u64 {
         let mut bytes = 0;
         for _ in 0..AT_ONCE {
@@ -283,8 +283,8 @@ impl Peer {
         }
     }
 
-    /// Forgets both logs here, in memory at once and on disk as soon as the results come. Returns how many bytes of
-    /// them could be referred to.
+    /// Forgets both logs here, in memory at once and on disk as soon as the results come. Returns the number
+    /// of referenceable bytes.
     pub(crate) fn clear_logs(self: &Arc<Self>) -> (u64, Option<[Cleared; 2]>) {
         self.with(|core, now| {
             let stats = core.link.stats();

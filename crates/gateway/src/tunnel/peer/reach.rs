@@ -53,7 +53,7 @@ impl Peer {
         }
     }
 
-    /// Logs whether the link is up: a few changes at once, then as it stands at the end of each period.
+    /// Logs the link's state: a few changes at once, then the state at the end of each period.
     fn log_reach(self: &Arc<Self>, up: bool) {
         let log = |peer: &Self, up, held_back| {
             let held_back = (held_back > 0).then_some(held_back);

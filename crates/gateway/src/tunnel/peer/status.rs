@@ -1,4 +1,4 @@
-//! How a peer and its link stand.
+//! State of a peer and its link.
 
 use oncewire_link::LinkStats;
 

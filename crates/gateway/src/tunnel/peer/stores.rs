@@ -18,7 +18,7 @@ use crate::chunks::ChunkStore;
 use crate::neighbours::{Survey, Wanted};
 use crate::slow_disk;
 
-/// How a link stands to a group.
+/// A link's standing in a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupStanding {
     /// It is up, and both ends are in the group.
@@ -160,7 +160,8 @@ impl Peer {
         GroupStanding { is_member: link.is_of_group(), keeps_chunks: link.peer_keeps_chunks() }
     }
 
-    /// Sends a frame to a member of the group; gives it back if it is none, is away, or too much waits for it.
+    /// Sends a frame to a member of the group; gives it back if the peer is no member, is away, or has too
+    /// full a queue.
     pub(crate) fn tell_group(self: &Arc<Self>, frame: GroupFrame) -> Result<(), GroupFrame> {
         self.with(|core, _| core.link.tell_group(frame))
     }

@@ -32,7 +32,7 @@ impl Peer {
         effort.active.is_zero() && core.link.is_as_configured()
     }
 
-    /// Calls the link whenever its next deadline has come; runs as long as the gateway.
+    /// Calls the link at each of its deadlines; runs as long as the gateway.
     pub(crate) async fn run_timer(self: Arc<Self>) {
         loop {
             let next = {
@@ -46,7 +46,7 @@ impl Peer {
                     tokio::select! {
                         () = tokio::time::sleep_until(self.clock.instant(at)) => {
                             self.with(|core, now| core.link.handle_timeout(now));
-                            // It does so much at a time, and may have more to do at once.
+                            // It works in portions, and may have more to do at once.
                             tokio::task::yield_now().await;
                         }
                         () = self.timer.notified() => {}
