@@ -1,4 +1,4 @@
-//! Log lines on their way to standard error, written by a thread of their own.
+//! Log lines to standard error, written by a thread of their own.
 //!
 //! The reader of a log may hang: a stuck journald, a container's log driver, a paused terminal. A logging
 //! thread must not hang with it, so it only queues a line. A full queue drops and counts lines; the log says

@@ -1,4 +1,4 @@
-//! One log on disk, recovered at the start and written piece by piece.
+//! One log on disk: recovery at the start, then piecewise writes.
 //!
 //! Its index is compacted when it has grown.
 

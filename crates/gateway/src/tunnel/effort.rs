@@ -14,7 +14,7 @@ use oncewire_link::Effort;
 
 use super::clock::Clock;
 
-/// Adds up the time during which all lanes with data to send wait for their sockets.
+/// Accounts for the time of a link's lanes: busy, and blocked on sockets.
 pub(super) struct EffortMeter {
     /// An unread meter asks no clock.
     enabled: bool,

@@ -36,7 +36,7 @@ impl<T> Places<T> {
         self.changing = true;
     }
 
-    /// From now on every mark belongs to the rules of these, or to the old ones without any.
+    /// From now on every mark belongs to the rules of these places, or to the old rules if none are given.
     pub(super) fn end_change(&mut self, places: Option<Vec<Weak<T>>>) {
         self.changing = false;
         if let Some(places) = places {

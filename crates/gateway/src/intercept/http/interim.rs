@@ -1,8 +1,8 @@
 //! Interim answers, 1xx, on their way to a client.
 //!
-//! See RFC 9110 §15.2. hyper gives them to its client's user and sends none as a server. So they go out
-//! between hyper's writes: it flushes a socket only when nothing of an answer waits, and the final answer is
-//! held back until they have gone. hyper sends one interim answer by itself, 100, at the first look at the
+//! See RFC 9110 §15.2. hyper hands them out as a client and sends none as a server. So they go out between
+//! hyper's writes: it flushes a socket only when nothing of an answer waits, and the final answer is held
+//! back until they have gone. hyper sends one interim answer by itself, 100, at the first look at the
 //! request's body, regardless of the origin; it is taken out of hyper's output.
 
 use std::io;
