@@ -26,11 +26,12 @@ fn tproxy(source: &str) -> String {
     format!("{}source = \"{source}\"\n", recipe("A router"))
 }
 
-/// The manual's configuration under a heading.
+/// The interception of the recipe under a heading.
 fn recipe(heading: &str) -> &'static str {
-    let (_, section) = MANUAL.split_once(&format!("\n### {heading}\n")).unwrap();
+    let (_, section) = RECIPES.split_once(&format!("\n### {heading}\n")).unwrap();
     let (_, block) = section.split_once("```toml\n").unwrap();
-    block.split_once("```").unwrap().0
+    let (file, _) = block.split_once("```").unwrap();
+    &file[file.find("[[intercept]]").unwrap()..]
 }
 
-const MANUAL: &str = include_str!("../../../../../docs/using/install.md");
+const RECIPES: &str = include_str!("../../../../../docs/using/recipes.md");
