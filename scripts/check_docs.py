@@ -31,7 +31,7 @@ GOAL = 2.5
 TEST_WORDS = 10
 SHOWN = 20
 CEILINGS = {
-    "crates": 6.7,
+    "crates": 4.0,
     "crates/fingerprint": 2.5,
     "crates/lab": 2.5,
     "crates/netem": 2.5,

@@ -406,7 +406,7 @@ async fn empty_group_is_not_reported() {
 
 /// Has a hub name chunks missing at two gateways of a site to both at once; returns the crossed bytes, and
 /// the number of chunks one had from the other's fetch.
-async fn fetch_what_both_lack(origin: &Origin, data: &[u8]) -> (u64, u64) {
+async fn fetch_shared_misses(origin: &Origin, data: &[u8]) -> (u64, u64) {
     let dir = folder(&["hub", "gone", "first", "second"]);
     let town = Some("town");
     let hub = Plan::new("hub").peer("gone", town, None).peer("first", town, None);
@@ -438,7 +438,7 @@ async fn concurrent_misses_are_fetched_partly_once_for_both() {
         let origin = files_for(3, 6, same).await;
         for number in 0.. {
             // Others each time: after many vain names a hub names little for a while.
-            let (crossed, spared) = fetch_what_both_lack(&origin, &file(6, number)).await;
+            let (crossed, spared) = fetch_shared_misses(&origin, &file(6, number)).await;
             println!("file {number}: {crossed} of twice {LEN} bytes crossed, {spared} chunks were spared");
             // On a busy machine the two may read one after the other, or time out.
             if spared > 0 && crossed < LEN as u64 * 7 / 4 {
@@ -452,12 +452,12 @@ async fn concurrent_misses_are_fetched_partly_once_for_both() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn neighbours_hear_of_pending_bytes() {
     // On a busy machine all pending chunks may arrive ahead of the report.
-    within(async { while !neighbours_are_told_what_a_gateway_waits_for().await {} }).await;
+    within(async { while !neighbour_hears_of_pending_bytes().await {} }).await;
 }
 
 /// Has a gateway wait for chunks named by the hub in vain; returns whether its neighbour heard of that
 /// meanwhile.
-async fn neighbours_are_told_what_a_gateway_waits_for() -> bool {
+async fn neighbour_hears_of_pending_bytes() -> bool {
     let origin = files_for(2, 8, same).await;
     let dir = folder(&["hub", "gone", "first", "second"]);
     let town = Some("town");

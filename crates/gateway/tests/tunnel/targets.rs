@@ -143,7 +143,7 @@ async fn raw_targets_reach_origins_unchanged_over_link_and_direct() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-pub(crate) async fn content_that_looks_like_a_request_is_unchanged_wherever_it_is_cut() {
+pub(crate) async fn request_like_content_is_unchanged_at_any_cut() {
     within(async {
         let origin = mirror(1000, Arc::default()).await;
         let pair = Pair::start(&proxy("http", "")).await;
