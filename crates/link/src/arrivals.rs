@@ -2,7 +2,7 @@
 
 use oncewire_codec::Now;
 
-/// What came of late, by the second.
+/// Recently received bytes, by the second.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     second: Now,
@@ -12,13 +12,13 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Takes note of bytes that arrived.
+    /// Takes note of received bytes.
     pub(crate) fn handle(&mut self, bytes: u64, now: Now) {
         self.pass(now);
         self.bytes += bytes;
     }
 
-    /// Whether less came in the last whole second than half of what a line of this rate brings; not, if it is not known.
+    /// Whether the last whole second brought less than half of a line of this rate; not, if the rate is unknown.
     pub(crate) fn have_room(&mut self, bytes_per_s: u64, now: Now) -> bool {
         self.pass(now);
         self.before.saturating_mul(2) < bytes_per_s
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_room_that_brought_less_than_half_in_a_second() {
+    fn line_has_room_after_less_than_half_its_rate() {
         let (mut arrivals, at) = (Arrivals::default(), |ms: u64| Now::from_millis(10_000 + ms));
         arrivals.handle(600, at(0));
         assert!(arrivals.have_room(1000, at(900)), "before that nothing came");

@@ -1,25 +1,25 @@
-//! On what lane a flow comes, and whether it goes on after that was lost.
+//! An inbound flow's lane, and its resumption after the lane's loss.
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::LaneId;
 
-/// On what lane a flow comes.
+/// The lane of an inbound flow.
 ///
-/// The sending end knows what was on a lane that is lost. The receiving end finds it out by what comes next: something
-/// that was sent before, or anything of a flow that was coming just then.
+/// The sending end knows the content of a lost lane. The receiving end finds it out from later frames: one sent
+/// before, or any of a flow received just before the loss.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Brought {
-    /// The lane that brought something of it last, and when.
+    /// The lane of its last frame, and the time.
     last: Option<(LaneId, Now)>,
     lost: Option<Lost>,
 }
 
-/// How a flow lost the lane that it came on.
+/// The loss of a flow's lane.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
     /// Whether it was coming just then.
     was_coming: bool,
-    /// Behind the highest sequence number that had come of any flow.
+    /// Behind the highest sequence number received of any flow.
     next: u64,
 }
 
@@ -29,15 +29,15 @@ impl Brought {
         self.last.is_some_and(|(last, _)| last == lane)
     }
 
-    /// Something has come; `is_resent` says that it was sent before. Returns whether the flow goes on after it lost its
+    /// Something has come; `is_resent` if it was sent before. Returns whether the flow resumes after the loss of its
     /// lane.
     pub(crate) fn note(&mut self, lane: LaneId, seq: u64, is_resent: bool, now: Now) -> bool {
         self.last = Some((lane, now));
         self.lost.take().is_some_and(|lost| lost.was_coming || is_resent || seq < lost.next)
     }
 
-    /// A lane is lost; the flow was coming on it if it did since a time. `next` is behind the highest sequence number that
-    /// has come of any flow.
+    /// A lane is lost; the flow was coming on it if it did since a time. `next` is behind the highest sequence number
+    /// received of any flow.
     pub(crate) fn lose(&mut self, lane: LaneId, since: Now, next: u64) {
         if let Some((_, came)) = self.last.take_if(|(last, _)| *last == lane) {
             self.lost = Some(Lost { was_coming: came >= since, next });
@@ -64,14 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn flow_that_came_just_then_goes_on_once() {
+    fn flow_received_just_before_resumes_once() {
         let mut brought = lost(Now::from_millis(900));
         assert!(brought.note(LANES[1], 10, false, Now::from_secs(2)));
         assert!(!brought.note(LANES[1], 11, false, Now::from_secs(2)));
     }
 
     #[test]
-    fn idle_flow_goes_on_only_with_what_was_sent_before() {
+    fn idle_flow_resumes_only_with_resent_frames() {
         let went_on = |seq, is_resent| {
             let mut brought = lost(Now::from_secs(2));
             brought.note(LANES[1], seq, is_resent, Now::from_secs(10))

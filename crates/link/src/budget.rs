@@ -1,8 +1,8 @@
 //! One budget of bytes for all flows of a link.
 //!
 //! Three kinds of bytes share it: bytes of our applications before they are sent, sent bytes before they are
-//! acknowledged, and credit of the peer. Each kind has a share that the others cannot take, and each flow has a small
-//! one, so every flow goes on however much others hold. Shares of a flow are smaller the more flows there are.
+//! acknowledged, and credit of the peer. Each kind has a share the others cannot take, and each flow has a small one,
+//! so every flow goes on under any use by others. Shares of a flow are smaller with more flows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,15 +13,15 @@ use crate::MAX_FLOWS;
 
 /// Bytes of an application before they are sent, per flow.
 pub(crate) const SEND_QUEUE: u64 = 512 << 10;
-/// The same where many applications wait.
+/// The same with many waiting applications.
 const LEAST_QUEUE: u64 = 16 << 10;
-/// The same where the queues of all flows would be larger than the budget.
+/// The same if the queues of all flows would exceed the budget.
 const LEAST_QUEUE_OF_MANY: u64 = 4 << 10;
 /// The first credit is halved for each doubling of flows beyond so many.
 const FLOWS_AT_WHOLE_CREDIT: usize = 64;
 /// No first credit is halved below this.
 const LEAST_CREDIT: u64 = 2 << 10;
-/// What is unacknowledged has at least this.
+/// The least share of unacknowledged bytes.
 const LEAST_KEPT: u64 = 1 << 20;
 
 /// A sum of bytes over all flows of a link.
@@ -50,7 +50,7 @@ impl Part {
 
     /// Sets how many bytes it is.
     pub(crate) fn set(&mut self, bytes: u64) {
-        // Wraps where it is less, and so does the sum.
+        // Wraps on a decrease, and so does the sum.
         self.sum.0.fetch_add(bytes.wrapping_sub(self.own), Relaxed);
         self.own = bytes;
     }
@@ -62,20 +62,20 @@ impl Drop for Part {
     }
 }
 
-/// The budget, and all that is taken of it but for what the codec keeps.
+/// The budget, and all its uses except the codec's memory.
 #[derive(Debug)]
 pub(crate) struct Budget {
     /// Bytes of the budget.
     memory: u64,
-    /// Bytes beside it for what is unacknowledged: planned with the log.
+    /// Bytes beside it for unacknowledged blocks: planned with the log.
     beside: u64,
     /// Bytes of our applications before they are sent.
     pub(crate) queued: Sum,
-    /// Bytes of the peer that our applications have not taken.
+    /// Bytes of the peer not taken by our applications.
     pub(crate) received: Sum,
     /// First credits of all flows.
     pub(crate) first_credits: Sum,
-    /// Sum of what windows have grown beyond first credits.
+    /// Sum of the windows' growth beyond first credits.
     growth: u64,
 }
 
@@ -86,12 +86,12 @@ impl Budget {
         Self { memory, beside: 0, queued, received, first_credits, growth: 0 }
     }
 
-    /// Sets how much memory there is beside the budget for what is unacknowledged.
+    /// Sets the memory beside the budget for unacknowledged blocks.
     pub(crate) fn set_beside(&mut self, bytes: u64) {
         self.beside = bytes;
     }
 
-    /// Sets the bytes of the budget. Where it is less than what is taken, nothing is added until it is not.
+    /// Sets the bytes of the budget. While it is below its use, nothing is added.
     pub(crate) fn set_memory(&mut self, bytes: u64) {
         self.memory = bytes;
     }
@@ -101,7 +101,7 @@ impl Budget {
         self.growth += bytes;
     }
 
-    /// Counts that a flow with so much growth is gone.
+    /// Counts the end of a flow with so much growth.
     pub(crate) fn give_back(&mut self, growth: u64) {
         self.growth = self.growth.saturating_sub(growth);
     }
@@ -113,7 +113,7 @@ impl Budget {
         self.memory.saturating_sub(sending).saturating_sub(self.credit())
     }
 
-    /// Whether windows that begin may grow by so much: most of the budget is for flows that have to grow.
+    /// Whether new windows may grow by so much: most of the budget is for flows in need of growth.
     pub(crate) fn fits_beginners(&self, bytes: u64, kept: u64) -> bool {
         self.growth + bytes <= self.memory / 4 && bytes <= self.spare(kept)
     }
@@ -124,8 +124,8 @@ impl Budget {
         kept < (sending / 2).max(sending.saturating_sub(self.queued.bytes()))
     }
 
-    /// Returns how many bytes each of so many flows may queue, with so many unacknowledged: a part of what is left, so
-    /// that few flows get much.
+    /// Returns the most queued bytes of each of so many flows, with so many unacknowledged: a part of the rest, so
+    /// few flows get much.
     pub(crate) fn queue_limit(&self, flows: usize, kept: u64) -> u64 {
         let (sending, queued) = (self.sending(), self.queued.bytes());
         let left = (sending / 2).min(sending.saturating_sub(kept)).saturating_sub(queued);
@@ -133,8 +133,8 @@ impl Budget {
         (left / 4).clamp(least, SEND_QUEUE)
     }
 
-    /// Whether the peer has sent more than any peer may that divides first credits: a first credit of `initial` is said
-    /// to it. Where the budget has shrunk, windows have what they had grown to.
+    /// Whether the peer has sent more than allowed under division of first credits, with `initial` as the announced
+    /// one. In a shrunken budget, windows keep their growth.
     pub(crate) fn is_overrun(&self, initial: u64) -> bool {
         self.received.bytes() > self.memory.max(self.growth).saturating_add(all_first_credits(initial))
     }
@@ -144,24 +144,24 @@ impl Budget {
         self.queued.bytes() + self.received.bytes() + kept
     }
 
-    /// The bytes of the budget that are taken, with so many unacknowledged: credit counts whether it is used or not.
+    /// The used bytes of the budget, with so many unacknowledged: credit counts, used or not.
     pub(crate) fn reserved(&self, kept: u64) -> u64 {
         self.credit() + self.queued.bytes() + kept.saturating_sub(self.beside)
     }
 
-    /// What our applications may have queued and unacknowledged together.
+    /// The most bytes of our applications queued and unacknowledged together.
     fn sending(&self) -> u64 {
         let rest = self.memory.saturating_sub(self.credit());
         rest.max(self.memory / 8).max(LEAST_KEPT) + self.beside
     }
 
-    /// All credit that the peer has, used or not.
+    /// All credit of the peer, used or not.
     fn credit(&self) -> u64 {
         self.first_credits.bytes() + self.growth
     }
 }
 
-/// Returns by how many halvings the first credit of a flow is smaller that is opened beside so many others.
+/// Returns the halvings of the first credit of a flow opened beside so many others.
 pub(crate) fn credit_shift(flows: usize) -> u8 {
     let doublings = (flows / FLOWS_AT_WHOLE_CREDIT).checked_ilog2().map_or(0, |log| log + 1);
     doublings.min(MAX_CREDIT_SHIFT.into()) as u8
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn few_flows_begin_with_the_whole_credit_and_each_with_some() {
+    fn few_flows_begin_with_full_credit_and_each_with_some() {
         assert_eq!([0, 63, 64, 127, 128, 1024].map(credit_shift), [0, 0, 1, 1, 2, 5]);
         assert_eq!(credit_shift(MAX_FLOWS), MAX_CREDIT_SHIFT);
         assert_eq!(divided(64 << 10, 7), LEAST_CREDIT);
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(divided(1 << 20, 7), 8 << 10);
     }
 
-    /// Flows that queue all they may, in an order drawn from a seed, while so many bytes are unacknowledged at most.
+    /// Flows with full queues, in an order drawn from a seed, while so many bytes are unacknowledged at most.
     fn fill(memory: u64, flows: usize, beside: u64) -> u64 {
         let mut budget = Budget::new(memory);
         budget.set_beside(beside);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn each_direction_has_a_share_that_the_other_cannot_take() {
+    fn each_direction_has_a_share_of_its_own() {
         let mut budget = Budget::new(16 * MIB);
         assert_eq!(budget.spare(0), 14 * MIB);
         budget.grow(14 * MIB);

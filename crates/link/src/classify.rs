@@ -1,9 +1,9 @@
-//! Recognising ciphers in a stream: what is enciphered repeats nothing.
+//! Recognition of ciphers in a stream: they never repeat.
 //!
-//! A stream that begins with a hello of TLS or with the line of ssh is taken for that cipher to its end. TLS that begins
-//! later, behind `CONNECT`, `STARTTLS` or a request of another protocol, is found by its records, and SMB by its messages,
-//! of which any may be enciphered. Both are followed from header to header: where the chain breaks, the stream is coded
-//! again. What is found depends on the stream alone, not on how it was read.
+//! A stream that begins with a hello of TLS or with the line of ssh is taken for this cipher to its end. A later
+//! start of TLS, behind `CONNECT`, `STARTTLS` or a request of another protocol, is found by its records, and SMB by
+//! its messages, any of which may be enciphered. Both are followed from header to header: behind a break in the
+//! chain, the stream is coded again. The result depends on the stream alone, not on the sizes of reads.
 
 mod head;
 mod smb;
@@ -14,7 +14,7 @@ use std::fmt;
 
 use self::head::{Head, Verdict};
 
-/// A cipher that is neither scanned nor remembered.
+/// A cipher, neither scanned nor remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cipher {
     /// TLS: a handshake record with a client or server hello, or a chain of records.
@@ -35,18 +35,18 @@ impl fmt::Display for Cipher {
     }
 }
 
-/// A place where a stream turns to a cipher, or back.
+/// A change of a stream to a cipher, or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     /// The first byte behind it. It may have been handled a while ago.
     pub(crate) at: u64,
-    /// What follows; none: what is not enciphered.
+    /// The cipher behind it; none for clear bytes.
     pub(crate) cipher: Option<Cipher>,
-    /// Where the cipher's first record began, be it in the clear.
+    /// The start of the cipher's first record, perhaps in the clear.
     pub(crate) begins: u64,
 }
 
-/// What is known of one direction of a flow.
+/// The state of one direction of a flow.
 #[derive(Debug)]
 pub(crate) struct Recogniser {
     /// Bytes handled so far, or given to the head.
@@ -60,7 +60,7 @@ pub(crate) struct Recogniser {
 enum Body {
     Records(tls::Follower),
     Messages(smb::Follower),
-    /// The rest of the stream is a cipher, whatever it looks like.
+    /// The rest of the stream is a cipher, whatever its bytes.
     Settled,
 }
 
@@ -75,7 +75,7 @@ impl Recogniser {
         Self { at, head: None, body: Body::Records(tls::Follower::default()) }
     }
 
-    /// Whether a hello of TLS was seen, so that the other direction is about to bring the other one.
+    /// Whether a hello of TLS was seen, so the other direction is about to bring the other one.
     pub(crate) fn has_hello(&self) -> bool {
         matches!(&self.body, Body::Records(records) if records.has_hello())
     }

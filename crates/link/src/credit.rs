@@ -1,4 +1,4 @@
-//! How much a flow may send: the receiving end grants absolute flow offsets as its application reads.
+//! Flow control: absolute offsets granted by the receiving end as its application reads.
 
 use oncewire_codec::Now;
 
@@ -11,30 +11,30 @@ pub(crate) struct Window {
     initial: u64,
     consumed: u64,
     granted: u64,
-    /// Whether an eighth of what the peer knew of from the hello was taken.
+    /// Whether an eighth of the peer's initial credit from the hello was taken.
     begun: bool,
     last_grant: Now,
-    /// Whether the peer has used up what it was granted last while the reader waited for bytes.
+    /// Whether the peer has used up its last grant under a waiting reader.
     used_up: bool,
     /// When a quarter of the window was taken since the last grant.
     quarter_at: Option<Now>,
 }
 
-/// What bounds how a window grows.
+/// The limits of a window's growth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowLimits {
     /// Bytes of the largest window.
     pub(crate) max: u64,
-    /// Bytes by which all windows together may still grow.
+    /// Bytes left for the growth of all windows together.
     pub(crate) spare: u64,
     /// Whether blocks wait for chunks, and the line will stand still before more could be named and asked for.
     pub(crate) line_ends: bool,
 }
 
-/// After this time what was taken is granted, however little of the window it is: the far side stops reading for want of
-/// credit, and a server that has written all and closed is given up by its system after two minutes without room.
+/// After this time any taken bytes are granted, even a small part of the window: the far side stops reading for want
+/// of credit, and after two minutes without room, a server's system gives up a closed connection.
 const GRANT_EVERY: Now = Now::from_secs(60);
-/// If it is as much: where credit ends a block may be cut as no other is.
+/// The least such grant: a block cut at the end of credit may be like no other.
 const LEAST_GRANT: u64 = 256 << 10;
 
 impl Window {
@@ -53,12 +53,12 @@ impl Window {
         }
     }
 
-    /// The first flow offset that the peer may not send.
+    /// The first flow offset beyond the peer's credit.
     pub(crate) fn granted(&self) -> u64 {
         self.granted
     }
 
-    /// Bytes that the application took.
+    /// Bytes taken by the application.
     pub(crate) fn consumed(&self) -> u64 {
         self.consumed
     }
@@ -68,7 +68,7 @@ impl Window {
         self.granted > self.initial
     }
 
-    /// Widens the window of a flow that has just begun.
+    /// Widens the window of a new flow.
     pub(crate) fn widen(&mut self, size: u64) {
         self.granted += size.saturating_sub(self.size);
         self.size = self.size.max(size);
@@ -84,8 +84,8 @@ impl Window {
         self.size - self.initial
     }
 
-    /// Notes that the peer has sent up to a flow offset, and whether the reader waits meanwhile: what was sent may be
-    /// names, of which the bytes come later.
+    /// Notes that the peer has sent up to a flow offset, and whether the reader waits meanwhile: names may have been
+    /// sent, with their bytes still to come.
     pub(crate) fn handle_sent(&mut self, end: u64, waits: bool) {
         self.used_up |= waits && end.saturating_add(self.size / 4) >= self.granted;
     }
@@ -97,15 +97,15 @@ impl Window {
         begins
     }
 
-    /// Notes that the application took bytes; returns whether a new grant is worth a frame. `waits` says whether it has
-    /// taken all that there is.
+    /// Notes bytes taken by the application; returns whether a new grant is worth a frame. `waits` if it has taken
+    /// everything available.
     ///
-    /// The window grows, up to `max` and while `spare` bytes of memory allow it, if it limits the flow, and neither its
-    /// reader nor the line does. It doubles when half of it was taken within two round trips, or the last quarter within
-    /// one by a reader that waits, as when a connection has just begun. If three quarters were sent before that while the
-    /// reader waited, a disk or answers to requests take longer than bytes that come by themselves: it then becomes four
-    /// times as large, and need not be half empty for that. What was of use is noted for flows to come. A flow that takes
-    /// longer than a minute for half of its window is granted what it took, and does not grow.
+    /// The window grows, up to `max` and while `spare` bytes of memory allow it, if it limits the flow, and neither
+    /// its reader nor the line does. It doubles when half of it was taken within two round trips, or the last quarter
+    /// within one by a waiting reader, as on a young connection. If three quarters were sent before that under a
+    /// waiting reader, a disk or answers to requests take longer than bytes on their own: it then becomes four times
+    /// as large, and need not be half empty for it. A useful size is noted for future flows. A flow with more than a
+    /// minute for half of its window is granted its taken bytes, and does not grow.
     pub(crate) fn consume(
         &mut self,
         bytes: u64,
@@ -147,10 +147,10 @@ impl Window {
         true
     }
 
-    /// Bytes that are to be taken before more is granted: half of the window. A peer that has sent what it may while the
-    /// reader waits stands still until then, and behind a half of which most is on a disk so does the line. So it is granted
-    /// sooner if the line would and the reader still waits: as soon as it is seen that it takes what comes, and at an eighth
-    /// where the window cannot become four times as large.
+    /// Bytes to be taken before the next grant: half of the window. A peer with used-up credit stands still until
+    /// then under a waiting reader, and with most of this half on a disk so does the line. So the grant comes sooner
+    /// if the line would stall and the reader still waits: as soon as it takes the first bytes, and at an eighth if
+    /// the window cannot become four times as large.
     fn worth_granting(&self, waits: bool, limits: &WindowLimits) -> u64 {
         let half = self.size / 2;
         if !self.used_up || !waits || !limits.line_ends {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_reader_is_given_more_and_a_slow_one_is_not() {
+    fn quick_reader_is_given_more_and_a_slow_one_not() {
         let mut quick = Window::new(1000, 0, ms(0));
         assert!(!quick.consume(499, true, &MAX, ROUND_TRIP, &mut learned(), ms(1)));
         assert!(quick.consume(1, true, &MAX, ROUND_TRIP, &mut learned(), ms(2)));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_begins_slowly_is_given_more_once_it_is_quick() {
+    fn slow_start_is_given_more_once_it_is_quick() {
         let take = |waits: bool, quarter: Now| {
             let mut window = Window::new(1000, 0, ms(0));
             assert!(!window.consume(250, waits, &MAX, ROUND_TRIP, &mut learned(), quarter));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_has_sent_all_it_may_is_granted_more_before_half_is_taken() {
+    fn peer_with_used_up_credit_is_granted_more_early() {
         let limits = WindowLimits { max: 16 << 20, spare: 16 << 20, line_ends: true };
         let mut window = Window::new(4 << 20, 0, ms(0));
         let take = |window: &mut Window, bytes: u64, at| {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_has_sent_all_it_may_is_given_more_however_late_its_bytes_are() {
+    fn peer_short_of_credit_with_late_bytes_is_given_more() {
         let mut window = Window::new(1000, 0, ms(0));
         window.handle_sent(700, true);
         assert!(window.consume(500, true, &MAX, ROUND_TRIP, &mut learned(), ms(500)));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_as_large_as_is_said_and_is_widened_once_the_flow_has_begun() {
+    fn window_begins_as_announced_and_widens_with_the_flow() {
         let mut window = Window::new(1000, 8000, ms(0));
         assert_eq!((window.granted(), window.growth()), (8000, 7000));
         let take = |window: &mut Window, bytes: u64| {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_within_two_round_trips_is_what_a_flow_needs() {
+    fn bytes_taken_in_two_round_trips_are_a_flows_need() {
         let needed = |size: u64, taken: u64, now: Now, sent: u64| {
             let (mut window, mut learned) = (Window::new(1000, size, ms(0)), learned());
             window.handle_sent(sent, true);
@@ -290,10 +290,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_reader_took_is_granted_each_minute_if_it_is_more_than_a_few_blocks() {
+    fn slow_reader_is_granted_each_minute_beyond_few_blocks() {
         let size = 4 << 20;
         let limits = WindowLimits { max: 16 << 20, spare: 16 << 20, line_ends: true };
-        // So many bytes a second, all of which the peer had sent long ago.
+        // So many bytes a second, all of them sent by the peer long ago.
         let grants = |bytes: u64| {
             let mut window = Window::new(size, 0, ms(0));
             let mut grants = Vec::new();

@@ -1,12 +1,12 @@
-//! Lanes that this end has given up while the peer may go on using them.
+//! Lanes given up by this end and perhaps still used by the peer.
 
 use std::collections::VecDeque;
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::LaneId;
 
-/// Lanes given up out of order of which the peer is not certain to know: what was said of them may be lost with the lane
-/// that it was said on.
+/// Lanes given up out of order, perhaps without the peer's knowledge: the news may be lost with the lane it was sent
+/// on.
 #[derive(Debug, Default)]
 pub(crate) struct DeadLanes {
     lanes: VecDeque<Dead>,
@@ -15,7 +15,7 @@ pub(crate) struct DeadLanes {
 #[derive(Debug)]
 struct Dead {
     id: LaneId,
-    /// The lane on which the peer was told, and when.
+    /// The lane of the news, and the time.
     told: Option<(LaneId, Now)>,
 }
 
@@ -28,7 +28,7 @@ impl DeadLanes {
         self.lanes.push_back(Dead { id, told: None });
     }
 
-    /// Forgets a lane of which the peer knows.
+    /// Forgets a lane known to the peer as dead.
     pub(crate) fn remove(&mut self, id: LaneId) {
         self.lanes.retain(|dead| dead.id != id);
     }
@@ -38,7 +38,7 @@ impl DeadLanes {
         self.lanes.clear();
     }
 
-    /// Takes those that the peer was not told of on this lane, the one for control frames.
+    /// Takes those without news to the peer on this lane, the one for control frames.
     pub(crate) fn tell(&mut self, on: LaneId, now: Now) -> impl Iterator<Item = LaneId> {
         let due = self.lanes.iter_mut().filter(move |dead| dead.told.is_none_or(|(lane, _)| lane != on));
         due.map(move |dead| {
@@ -47,7 +47,7 @@ impl DeadLanes {
         })
     }
 
-    /// The peer has answered a ping of that time on a lane: it has what was said there before.
+    /// The peer has answered a ping of that time on a lane: it has all earlier frames of the lane.
     pub(crate) fn handle_pong(&mut self, on: LaneId, asked: Now) {
         self.lanes.retain(|dead| dead.told.is_none_or(|(lane, at)| lane != on || at >= asked));
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_is_told_once_on_each_lane_until_it_has_answered_behind_it() {
+    fn peer_is_told_once_on_each_lane_until_a_pong() {
         let mut dead = DeadLanes::default();
         [1, 2].into_iter().for_each(|id| dead.add(LaneId(id)));
         assert_eq!(told(&mut dead, ON[0], 1), [1, 2]);

@@ -26,15 +26,15 @@ pub(crate) struct Flow {
     pub(crate) destination: Destination,
     pub(crate) source: Option<SocketAddr>,
     pub(crate) plan: Option<Plan>,
-    /// Whether it is the peer's policy by which there is no plan.
+    /// Whether the lack of a plan is the peer's policy.
     pub(crate) peer_lowered: bool,
-    /// What policy says; none: by what was sent.
+    /// The policy's priority; none: by sent bytes.
     pub(crate) priority: Option<Priority>,
-    /// The cipher that the flow turned out to be, in either direction.
+    /// The cipher found in either direction.
     pub(crate) cipher: Option<Begun>,
-    /// What is known of what our application sends.
+    /// The recogniser of our application's stream.
     pub(crate) sent_kind: Recogniser,
-    /// What is known of what our application is given, once our side has begun TLS.
+    /// The recogniser of the stream to our application, once our side has begun TLS.
     pub(crate) received_kind: Option<Box<Recogniser>>,
     pub(crate) opened_at: Now,
     pub(crate) lane: Option<LaneId>,
@@ -48,20 +48,20 @@ pub(crate) struct Flow {
     pub(crate) credit_due: bool,
     pub(crate) open: OpenState,
     pub(crate) over: Option<Over>,
-    /// The peer's reset, which waits for what was sent before it.
+    /// The peer's reset, in wait for earlier bytes.
     pub(crate) reset: Option<WaitingReset>,
     /// Whether the application has been told of the far stream's end.
     pub(crate) far_end_told: bool,
     pub(crate) delivered_in: u64,
     pub(crate) keepalive: Keepalive,
-    /// Bytes of frames that were sent for it, and that came for it.
+    /// Bytes of frames sent for it, and received for it.
     pub(crate) wire: [u64; 2],
-    /// On what lane it comes.
+    /// Its inbound lane.
     pub(crate) brought: Brought,
     /// The first credit of this flow's window, as all flows' are counted.
     #[expect(dead_code, reason = "it counts for as long as the flow is there")]
     pub(crate) first_credit: Part,
-    /// What the application has not taken of what has come.
+    /// Received bytes not taken by the application.
     pub(crate) received: Part,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Keepalive {
     pub(crate) far: Option<u16>,
 }
 
-/// A cipher that began somewhere in a stream.
+/// The start of a cipher in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Begun {
     pub(crate) cipher: Cipher,
@@ -102,11 +102,11 @@ pub(crate) struct Over {
     pub(crate) told: bool,
 }
 
-/// A reset that came before what was sent before it.
+/// A reset received ahead of earlier bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingReset {
     pub(crate) reason: ResetReason,
-    /// The flow offset behind the last byte that is to come.
+    /// The flow offset behind the last byte to come.
     pub(crate) behind: u64,
     pub(crate) deadline: Now,
 }
@@ -121,25 +121,25 @@ pub(crate) struct Outbound {
     counted: Part,
     /// The flow offset of the next byte to be sent.
     pub(crate) sent: u64,
-    /// The first flow offset that may not be sent.
+    /// The first flow offset beyond the credit.
     pub(crate) credit: u64,
-    /// What the peer's hello grants, which windows are never smaller than.
+    /// The grant in the peer's hello, the least size of windows.
     initial: u64,
-    /// The credit that ended before the block did which is to be sent next; it waits for more.
+    /// The credit that ended within the next block; it waits for more.
     short_of: Option<u64>,
     finished: bool,
     fin_sent: bool,
-    /// The reset that ends the stream behind what credit allows of the queue.
+    /// The reset at the end of the stream, behind the queued bytes within credit.
     reset: Option<ResetReason>,
     /// Whether more of the stream is about to come.
     more: bool,
-    /// Whether what is queued waits for it.
+    /// Whether the queue waits for it.
     held: bool,
     /// Whether the application waits for room.
     pub(crate) waits_for_room: bool,
-    /// Whether what is sent next is a cipher.
+    /// Whether the next bytes are a cipher.
     is_cipher: bool,
-    /// The offsets at which that changes, and to what, in order.
+    /// The offsets of changes, and the new values, in order.
     turns: VecDeque<(u64, bool)>,
 }
 
@@ -147,23 +147,23 @@ pub(crate) struct Outbound {
 const OWN_BLOCK: usize = 16 * 1024;
 
 impl Outbound {
-    /// Starts with a flow's first credit; what is queued is counted in a sum.
+    /// Starts with a flow's first credit; queued bytes are counted in a sum.
     pub(crate) fn new(credit: u64, queued: &Sum) -> Self {
         Self { credit, initial: credit, counted: Part::of(queued), ..Self::default() }
     }
 
-    /// Bytes that may still be queued of so many.
+    /// Bytes still to be queued below such a limit.
     pub(crate) fn room(&self, limit: u64) -> usize {
         (limit as usize).saturating_sub(self.queued)
     }
 
-    /// Whether an application that waits is to be read again: where little is queued, not for a few bytes each time.
+    /// Whether a waiting application is to be read again: with little queued, not for a few bytes each time.
     pub(crate) fn has_room_again(&self, limit: u64) -> bool {
         let least = if limit < SEND_QUEUE { limit as usize / 4 } else { 1 };
         self.room(limit) >= least
     }
 
-    /// Bytes that are queued although there was no room, but for what the last block was longer than the room.
+    /// Bytes queued beyond the room, except the excess of the last block.
     pub(crate) fn beyond_room(&self, limit: u64) -> usize {
         let longer = if limit < SEND_QUEUE { 0 } else { MAX_BLOCK };
         self.queued.saturating_sub(limit as usize + longer)
@@ -176,12 +176,12 @@ impl Outbound {
         self.queue.push_back(bytes);
     }
 
-    /// Says whether more of the stream is about to come: then what is queued may wait for it.
+    /// Says whether more of the stream is about to come: then the queue may wait for it.
     pub(crate) fn expect(&mut self, more: bool) {
         (self.more, self.held) = (more, false);
     }
 
-    /// Takes note that what stands from offset `at` on, be it queued or yet to come, is a cipher, or is none any more.
+    /// Takes note that bytes from offset `at` on, queued or yet to come, are a cipher, or no longer.
     pub(crate) fn turn(&mut self, at: u64, is_cipher: bool) {
         let last = self.turns.back().map_or(0, |(at, _)| *at);
         self.turns.push_back((at.max(last).max(self.sent), is_cipher));
@@ -243,7 +243,7 @@ impl Outbound {
         self.finished
     }
 
-    /// Drops what was not sent.
+    /// Drops unsent bytes.
     pub(crate) fn abandon(&mut self) {
         self.messages.clear();
         self.queue = VecDeque::new();
@@ -262,12 +262,12 @@ impl Outbound {
             || (self.queue.is_empty() && self.finished && !self.fin_sent)
     }
 
-    /// Whether everything that the application gave has been sent once.
+    /// Whether all bytes of the application have been sent once.
     pub(crate) fn is_done(&self) -> bool {
         self.fin_sent && self.messages.is_empty() && self.reset.is_none()
     }
 
-    /// Whether anything of the stream waits, be it only the reset that ends it.
+    /// Whether anything of the stream waits, if only the reset at its end.
     pub(crate) fn holds_stream(&self) -> bool {
         !self.queue.is_empty() || self.reset.is_some()
     }
@@ -280,9 +280,9 @@ impl Outbound {
         self.finish_block(plain)
     }
 
-    /// Takes the next block, of at most [`MAX_BLOCK`] bytes, but where `end` says it should end, given what could be in
-    /// it and what is behind that. What could be longer with what is about to come waits for that, and what could be with
-    /// more credit waits for credit, if that is not too much.
+    /// Takes the next block, of at most [`MAX_BLOCK`] bytes, with its end from `end`, given its possible content and
+    /// the bytes behind. A block that may grow with the next bytes waits for them, and one that may grow with more
+    /// credit waits for credit, if this is not too much.
     pub(crate) fn pop_cut_block(
         &mut self,
         end: impl FnOnce(&[u8], Behind) -> usize,
@@ -290,7 +290,7 @@ impl Outbound {
         let limit = self.block_limit(MAX_BLOCK);
         let mut plain = if limit == 0 { Bytes::new() } else { self.gather(limit, limit) };
         if !plain.is_empty() {
-            // What is behind a turn is coded otherwise, so nothing of it is waited for.
+            // Bytes behind a turn are coded otherwise, so none of them is waited for.
             let is_turn = plain.len() as u64 == self.until_turn();
             let may_wait = self.may_wait_for_credit(plain.len()).filter(|_| !is_turn);
             let behind = match may_wait {
@@ -308,7 +308,7 @@ impl Outbound {
             }
             if cut < plain.len() {
                 let rest = plain.split_off(cut);
-                // A short block would keep the memory of all that was looked at until it is acknowledged.
+                // A short block would keep the memory of all examined bytes until it is acknowledged.
                 if cut < rest.len() / 4 {
                     plain = Bytes::copy_from_slice(&plain);
                 }
@@ -318,9 +318,10 @@ impl Outbound {
         self.finish_block(plain)
     }
 
-    /// Returns how many bytes of a block of so many are not to wait for more credit, if that ends it: a cut where it ended
-    /// is found in no store. The peer grants more once half a window is used, so whoever holds back less of the smallest window
-    /// that there can be waits for nothing but an application that reads; with a quarter, little of it is idle.
+    /// Returns how many bytes of a block of so many may leave without more credit, if credit ends it: a cut at the
+    /// end of credit is found in no store. The peer grants more once half a window is used, so a sender that holds
+    /// back less of the smallest possible window waits only for an application without reads; with a quarter, little
+    /// of it is idle.
     fn may_wait_for_credit(&self, len: usize) -> Option<usize> {
         let left = self.credit.saturating_sub(self.sent);
         let is_ended = len as u64 == left && !self.queue.is_empty() && len < MAX_BLOCK;
@@ -332,7 +333,7 @@ impl Outbound {
         self.credit.saturating_sub(self.sent).min(most) as usize
     }
 
-    /// Counts a block that was taken off the queue.
+    /// Counts a block taken off the queue.
     fn finish_block(&mut self, plain: Bytes) -> Option<(u64, Bytes, bool)> {
         let offset = self.sent;
         self.queued -= plain.len();
@@ -370,7 +371,7 @@ impl Outbound {
 }
 
 impl Flow {
-    /// Looks for ciphers in what our application sends, before it is queued; returns whether the outcome changed.
+    /// Looks for ciphers in our application's bytes, before they are queued; returns whether the outcome changed.
     pub(crate) fn classify_sent(&mut self, bytes: &[u8]) -> bool {
         if self.plan.is_none() {
             return false;
@@ -387,7 +388,7 @@ impl Flow {
         self.cipher != before
     }
 
-    /// Looks for ciphers in what our application is given; returns whether the outcome changed.
+    /// Looks for ciphers in the bytes to our application; returns whether the outcome changed.
     pub(crate) fn classify_received(&mut self, bytes: &[u8]) -> bool {
         let (before, cipher) = (self.cipher, &mut self.cipher);
         if let Some(kind) = &mut self.received_kind {
@@ -396,37 +397,37 @@ impl Flow {
         self.cipher != before
     }
 
-    /// Counts what has come and is not taken.
+    /// Counts received and untaken bytes.
     pub(crate) fn count_received(&mut self) {
         self.received.set(self.inbound.taken_in().saturating_sub(self.window.consumed()));
     }
 
-    /// Whether our application, which takes `taking` bytes now, has taken all that there is. The shell may be faster: what
-    /// it was given waits there for an application that does not read.
+    /// Whether our application, about to take `taking` bytes, has taken everything. The shell may be faster: its
+    /// bytes wait there for an application without reads.
     pub(crate) fn waits(&self, taking: u64) -> bool {
         !self.inbound.has_ready() && self.window.consumed() + taking >= self.delivered_in
     }
 
-    /// The class of what this side sends: what policy says, else `Bulk` from `bulk_after` bytes on.
+    /// The class of this side's bytes: the policy's, else `Bulk` from `bulk_after` bytes on.
     pub(crate) fn priority(&self, bulk_after: u64) -> Priority {
         let by_size = if self.out.sent >= bulk_after { Priority::Bulk } else { Priority::Normal };
         self.priority.unwrap_or(by_size)
     }
 
-    /// How what this side sends is coded, if it is.
+    /// The plan for this side's bytes, if any.
     pub(crate) fn plan(&mut self) -> Option<Plan> {
         let is_cipher = self.out.is_cipher();
         self.plan.filter(|_| !is_cipher)
     }
 
-    /// Ends the flow, both directions; an application that is yet to be told still gets what arrived before.
+    /// Ends the flow, both directions; an application yet to be told still gets everything received before.
     pub(crate) fn end(&mut self, reason: ResetReason, told: bool) {
         self.out.abandon();
         self.close(reason, told);
     }
 
-    /// Ends the flow for our application, which knows; the far one gets what was queued, as far as credit goes,
-    /// and then a reset.
+    /// Ends the flow for our application, with its knowledge; the far one gets the queued bytes within credit, and
+    /// then a reset.
     pub(crate) fn abort(&mut self, reason: ResetReason) {
         self.out.reset(reason);
         self.close(reason, true);
@@ -445,7 +446,7 @@ impl Flow {
 
     /// Whether our application has nothing more to expect and nothing more to send.
     pub(crate) fn is_done(&self) -> bool {
-        // An answer that the application has not been told yet keeps the flow.
+        // An answer not yet told to the application keeps the flow.
         !matches!(self.open, OpenState::Answered(_))
             && self.out.is_done()
             && (self.over.is_some_and(|over| over.told) || self.far_end_told)
@@ -484,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_cut_leaves_the_rest_for_the_next() {
+    fn cut_block_leaves_the_rest_for_the_next() {
         let mut out = outbound(&[30_000, 30_000, 30_000], 1 << 20);
         out.finish();
         let mut seen = Vec::new();
@@ -509,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_of_a_cut_waits_for_what_is_about_to_come() {
+    fn bytes_short_of_a_cut_wait_for_more() {
         let whole = |bytes: &[u8], _: Behind| bytes.len();
         let releases: [fn(&mut Outbound); 4] = [
             |out| out.push(Bytes::new()),
@@ -533,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn what_credit_would_cut_waits_for_credit_unless_the_peer_might_wait_for_it_too() {
+    fn block_short_of_credit_waits_unless_the_peer_might_too() {
         let whole = |bytes: &[u8], _: Behind| bytes.len();
         let len = |block: Option<(u64, Bytes, bool)>| block.map(|(_, plain, _)| plain.len());
         let mut out = outbound(&[200_000], 80_000);
@@ -549,7 +550,7 @@ mod tests {
         // The last bytes of a stream need no more credit than their own.
         out.credit = 200_000;
         assert_eq!(len(out.pop_cut_block(whole)), Some(200_000 - 3 * MAX_BLOCK));
-        // With more of the window left, what is to wait is as much as may, from a smaller chunk's end on if there is one.
+        // With more of the window left, the most bytes wait, from a smaller chunk's end on if there is one.
         let mut out = outbound(&[200_000], 100_000);
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
         let mut seen = None;
@@ -562,7 +563,7 @@ mod tests {
         let mut out = outbound(&[200_000], 100_000);
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
         assert_eq!(len(out.pop_cut_block(whole)), Some(100_000 - MAX_BLOCK));
-        // What a reset ends is sent as far as credit goes.
+        // Bytes before a reset are sent as far as credit goes.
         let mut out = outbound(&[200_000], 80_000);
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
         assert_eq!(len(out.pop_cut_block(whole)), None);

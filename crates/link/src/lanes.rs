@@ -1,4 +1,4 @@
-//! The lanes of a link, and which flow travels on which.
+//! The lanes of a link, and their flows.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,21 +18,21 @@ pub(crate) struct Lane {
     nth: u64,
     /// Whether this side dialled it.
     pub(crate) dialled: bool,
-    /// Flows that belong to the lane.
+    /// The number of the lane's flows.
     pub(crate) flows: u32,
-    /// What it has to send of flows.
+    /// Its flows with something to send.
     pub(crate) turns: Turns,
-    /// Whether the shell was told that there is something to send and has not found nothing since.
+    /// Whether the shell was told of something to send and has not found nothing since.
     pub(crate) woken: bool,
     pub(crate) heard: Now,
     /// When it was first to be asked for a sign of life since it was heard.
     pub(crate) asked: Option<Now>,
-    /// Whether it had been still for so long that it may be gone without a word.
+    /// Whether it had been silent for so long that it may be dead.
     pub(crate) doubted: bool,
     /// Whether it was last heard because it was asked: then it is the peer's turn to ask.
     pub(crate) answered: bool,
     pub(crate) pinged: Now,
-    /// Bytes that crossed on it since then, both ways.
+    /// Bytes on it since then, both ways.
     pub(crate) moved: u64,
     /// Whether a frame has come in part.
     pub(crate) is_within: bool,
@@ -46,15 +46,15 @@ pub(crate) struct Lane {
     pub(crate) stay: Stay,
     /// Whether the dialling side is to be asked for another in its place.
     pub(crate) worn_due: bool,
-    /// When that was decided last.
+    /// The time of this decision.
     pub(crate) worn_at: Now,
-    /// Bytes that were sent on it beside pings.
+    /// Bytes sent on it beside pings.
     pub(crate) sent: u64,
     /// When it was last.
     pub(crate) sent_at: Now,
     /// When its connection is to be looked at, if it carried something since it was last.
     pub(crate) look_at: Option<Now>,
-    /// What the system said of it when it last had more to send than its window let it, and when that was.
+    /// The kernel's last report of it with more to send than its window, and the time.
     pub(crate) busy: Option<(Now, LaneReport)>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Lane {
 pub(crate) enum Stay {
     /// For as long as there is use for it.
     Kept,
-    /// Until another is up in its place; at the accepting side, which is not told whether one will be, for [`ASKED_FOR`].
+    /// Until another is up in its place; at the accepting side, without knowledge of that, for [`ASKED_FOR`].
     Worn,
     /// Until neither end has a flow on it; no other is given it.
     Left {
@@ -78,12 +78,12 @@ impl Lane {
         matches!(self.stay, Stay::Left { .. })
     }
 
-    /// Whether this end has nothing on it that is not acknowledged, and nothing to say.
+    /// Whether this end has nothing unacknowledged on it, and nothing to say.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.flows == 0 && !self.woken
     }
 
-    /// Something arrived on the lane. A question that waits for the lane's writer is still to be answered.
+    /// Something arrived on the lane. A question still with the lane's writer remains to be answered.
     pub(crate) fn hear(&mut self, now: Now) {
         self.heard = now;
         self.asked = self.ping_due.then_some(now);
@@ -96,8 +96,8 @@ impl Lane {
         self.asked.get_or_insert(now);
     }
 
-    /// When the lane is to be asked next, unless it is heard before; `probes` says whether that shows for the whole link
-    /// that the peer is there.
+    /// The time of the lane's next ping, unless something arrives before; `probes` if it stands for the whole link as
+    /// a sign of the peer's life.
     pub(crate) fn ask_at(&self, timing: &Timing, probes: bool) -> Option<Now> {
         if self.ping_due {
             return None;
@@ -122,12 +122,12 @@ impl Lane {
         })
     }
 
-    /// When the lane was asked, if that was because it had been still for so long.
+    /// The time of the lane's ping, if its long silence was the reason.
     pub(crate) fn doubted_at(&self) -> Option<Now> {
         self.asked.filter(|_| self.doubted)
     }
 
-    /// Flows have settled that were on the lane: what was sent for them is acknowledged.
+    /// Flows on the lane have settled: everything sent for them is acknowledged.
     pub(crate) fn settle(&mut self, now: Now) {
         self.flows = self.flows.saturating_sub(1);
         self.used = now;
@@ -139,11 +139,11 @@ impl Lane {
         self.heard < time && self.asked.is_none() && !self.ping_due
     }
 
-    /// Something beside pings is sent on the lane; returns whether it is to be asked with it, since it was not heard for so
-    /// long that it would have been found dead had it been asked.
+    /// Something beside pings is sent on the lane; returns whether a ping is to go with it, since after so long a
+    /// silence an earlier one would have found it dead.
     pub(crate) fn speak(&mut self, bytes: u64, dead: Now, now: Now) -> bool {
         self.moved += bytes;
-        // Before that it was acknowledged by way of another.
+        // Before that it was acknowledged through another.
         let spoke = self.spoke.filter(|spoke| *spoke + dead > now);
         self.spoke = spoke.or(Some(now));
         if spoke.is_some() || self.asked.is_some() {
@@ -161,22 +161,22 @@ impl Lane {
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     lanes: BTreeMap<LaneId, Lane>,
-    /// The same by their roles, which are looked for whenever a lane has room; of each role the newest first.
+    /// The same by their roles, for a search whenever a lane has room; of each role the newest first.
     by_role: BTreeSet<(LaneRole, Reverse<u64>, LaneId)>,
     /// How many there have been.
     count: u64,
-    /// Blocks of which chunks wait for a turn of the lane of repairs, whichever that is.
+    /// Blocks with chunks in wait for a turn of the current lane of repairs.
     pub(crate) answers: Answers,
 }
 
-/// A lane on which so many bytes crossed is asked for its round trip, however much is heard on it.
+/// A lane with so many bytes is asked for its round trip, in spite of other arrivals.
 const BULK: u64 = 8 << 10;
 
-/// For so long the accepting side waits for a lane in place of one that is worn. The dialling side may have refused since it
-/// had renewed many, and does not remember.
+/// The accepting side's wait for a lane in place of a degraded one. The dialling side may have refused after many
+/// renewals, and does not remember.
 const ASKED_FOR: Now = Now::from_secs(30);
 
-/// Answers to pings that wait on one lane; more are dropped, the newest count.
+/// Pending answers to pings on one lane; more are dropped, the newest count.
 pub(crate) const MAX_PONGS: usize = 8;
 
 impl Lanes {
@@ -221,7 +221,7 @@ impl Lanes {
         Some(lane)
     }
 
-    /// Gives no flow and no frames of its role to a lane any more; those that it has go on.
+    /// Gives a lane no more flows and frames of its role; its own ones go on.
     pub(crate) fn leave(&mut self, id: LaneId) {
         if let Some(lane) = self.lanes.get_mut(&id)
             && !lane.is_left()
@@ -231,7 +231,7 @@ impl Lanes {
         }
     }
 
-    /// Keeps lanes for which another was asked in vain.
+    /// Keeps lanes after a vain request for others.
     pub(crate) fn keep_refused(&mut self, now: Now) {
         for lane in self.lanes.values_mut() {
             if lane.stay == Stay::Worn && !lane.dialled && lane.worn_at + ASKED_FOR <= now {
@@ -273,19 +273,19 @@ impl Lanes {
         self.lanes.values().filter(|lane| lane.role == role).count() as u32
     }
 
-    /// Lanes of a role that are to stay, as far as this side has a say: what the peer dialled it replaces itself.
+    /// Lanes of a role to stay, as far as this side decides: the peer replaces its own itself.
     pub(crate) fn kept(&self, role: LaneRole) -> u32 {
         let stays = |lane: &Lane| lane.stay == Stay::Kept || lane.stay == Stay::Worn && !lane.dialled;
         self.lanes.values().filter(|lane| lane.role == role && stays(lane)).count() as u32
     }
 
-    /// Flow lanes that carry a flow.
+    /// Flow lanes with a flow.
     pub(crate) fn busy(&self) -> u32 {
         self.lanes.values().filter(|lane| lane.role == LaneRole::Flow && lane.flows > 0).count() as u32
     }
 
-    /// The lane for frames of a class: of the role if there is one, else any; control before others. Of several the newest:
-    /// the older may be dead, so that the peer has dialled another.
+    /// The lane for frames of a class: of the role if there is one, else any; control before others. Of several the
+    /// newest: the older may be dead, and the newer its replacement.
     pub(crate) fn for_role(&self, role: LaneRole) -> Option<LaneId> {
         let of_role = self
             .by_role
@@ -295,7 +295,7 @@ impl Lanes {
         of_role.or_else(|| self.by_role.first()).map(|&(.., id)| id)
     }
 
-    /// The classes of which a lane has something to send that waits for its turn.
+    /// The classes with something to send on a lane, in wait for its turn.
     pub(crate) fn waits(&self, id: LaneId) -> ByClass<bool> {
         let mut waits = self.lanes.get(&id).map(|lane| lane.turns.waits()).unwrap_or_default();
         if !self.answers.is_empty() && self.for_role(LaneRole::Repair) == Some(id) {
@@ -304,7 +304,7 @@ impl Lanes {
         waits
     }
 
-    /// Has `send` send the next answer of a lane, if it is the turn of answers; returns which block's it was.
+    /// Has `send` send the next answer of a lane, if it is the turn of answers; returns its block.
     pub(crate) fn pop_answer(
         &mut self,
         id: LaneId,
@@ -316,9 +316,9 @@ impl Lanes {
         lanes.get_mut(&id)?.turns.pop_answer(class, repairs.then_some(answers), send)
     }
 
-    /// The lane for a flow that has none: its last one if that is free, since its entropy context is in step
-    /// there; else the flow lane with the fewest flows, those that are to stay and the warmest first; else any. Once `room`
-    /// lanes carry flows, one of them.
+    /// The lane for a flow without one: its last one if free, since its entropy context is in step there; else the
+    /// flow lane with the fewest flows, those to stay and the warmest first; else any. Once `room` lanes carry flows,
+    /// one of them.
     pub(crate) fn for_flow(&self, last: Option<LaneId>, room: u32) -> Option<LaneId> {
         let shares = self.busy() >= room;
         if let Some(last) = last
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_several_lanes_of_a_role_the_newest_is_used_whatever_its_name() {
+    fn newest_lane_of_a_role_is_used() {
         let mut lanes = Lanes::default();
         for (id, role) in
             [(5, LaneRole::Control), (9, LaneRole::Control), (1, LaneRole::Control), (0, LaneRole::Flow)]

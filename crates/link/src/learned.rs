@@ -1,9 +1,9 @@
-//! The window that flows of a link have lately needed, with which the next one begins instead of finding out by itself,
-//! as TCP keeps what it learnt of a path.
+//! The recently needed window of a link's flows. The next flow begins with it instead of finding out by itself, as
+//! TCP caches a path's metrics.
 
 use oncewire_codec::Now;
 
-/// The largest window that was needed within the last ten to twenty minutes.
+/// The largest window needed within the last ten to twenty minutes.
 #[derive(Debug, Default)]
 pub(crate) struct LearnedWindow {
     needed: u64,
@@ -11,20 +11,20 @@ pub(crate) struct LearnedWindow {
     since: Now,
 }
 
-/// No flow begins with more: many may begin at once, and what is over this is soon grown.
+/// The largest initial window: many flows may begin at once, and growth beyond is quick.
 const MOST: u64 = 4 << 20;
 
-/// After this long what was needed counts as before, and after as long again no more.
+/// After this time a need is an old one, and after the same time again it is forgotten.
 const LASTS: Now = Now::from_secs(600);
 
 impl LearnedWindow {
-    /// Notes that a flow had use for a window of so many bytes.
+    /// Notes a flow's use for a window of so many bytes.
     pub(crate) fn handle_needed(&mut self, bytes: u64, now: Now) {
         self.age(now);
         self.needed = self.needed.max(bytes);
     }
 
-    /// Returns the bytes that a flow should begin with; 0 if nothing is known.
+    /// Returns the bytes for a flow's first window; 0 if nothing is known.
     pub(crate) fn bytes(&mut self, now: Now) -> u64 {
         self.age(now);
         self.needed.max(self.needed_before).min(MOST)
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_counts_for_a_while_and_never_for_more_than_a_flow_may_begin_with() {
+    fn largest_window_counts_for_a_while_up_to_its_limit() {
         let (mut window, start) = (LearnedWindow::default(), Now::from_secs(5000));
         assert_eq!(window.bytes(start), 0);
         window.handle_needed(1 << 20, start);

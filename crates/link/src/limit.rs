@@ -1,8 +1,8 @@
-//! The limit of what a link sends, all lanes together, and whose turn it is when there is room.
+//! The rate limit of a link, all lanes together, and the turns under it.
 //!
-//! Lanes ask by themselves when their sockets take more. One that asks in vain waits; when the limit allows the next
-//! turn, the waiting lane with what is to be sent next gets it and is woken. A lane whose socket is full does not
-//! ask, so the others have its share meanwhile. A turn is one block, or as many short ones as cross in the same time.
+//! Lanes ask by themselves when their sockets take more. One with a vain request waits; when the limit allows the
+//! next turn, the waiting lane with the next bytes gets it and is woken. A lane with a full socket does not ask, so
+//! the others have its share meanwhile. A turn is one block, or as many short ones as cross in the same time.
 
 use std::collections::VecDeque;
 
@@ -13,20 +13,20 @@ use crate::lanes::Lanes;
 use crate::records;
 use crate::sharing::{ByClass, Priority, Shares};
 
-/// The limit and those who wait for it.
+/// The limit and the waiting lanes.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     bucket: Bucket,
     shares: Shares,
-    /// Lanes that asked in vain, in the order in which they did; their writers are idle.
+    /// Lanes with vain requests, in their order; their writers are idle.
     waiting: VecDeque<LaneId>,
-    /// The one of them that was woken to send next.
+    /// The one of them woken to send next.
     called: Option<LaneId>,
-    /// The turn that a lane is having.
+    /// The present turn of a lane.
     turn: Option<Turn>,
 }
 
-/// What a lane sends between two others.
+/// A lane's output between two others'.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     lane: LaneId,
@@ -46,17 +46,17 @@ impl Limiter {
         }
     }
 
-    /// Bytes of one block at most: what is sent in a few milliseconds, for a block cannot be overtaken.
+    /// Bytes of one block at most: those of a few milliseconds, for a block cannot be overtaken.
     pub(crate) fn block_limit(&self) -> usize {
         self.bucket.sent_in(BLOCK_TIME).clamp(MIN_BLOCK, MAX_BLOCK)
     }
 
-    /// Counts frames that a lane was given; nothing is too urgent to be counted.
+    /// Counts a lane's frames; nothing is too urgent to be counted.
     pub(crate) fn spend(&mut self, frames: &[u8], now: Now) {
         self.bucket.spend(frames.len(), records(frames).count(), now);
     }
 
-    /// Counts what was sent of a class, in addition to [`Self::spend`].
+    /// Counts sent bytes of a class, in addition to [`Self::spend`].
     pub(crate) fn charge(&mut self, class: Priority, bytes: usize) {
         self.shares.charge(class, bytes);
         if let Some(turn) = &mut self.turn {
@@ -64,13 +64,13 @@ impl Limiter {
         }
     }
 
-    /// A lane asks for its turn, or goes on with it: the class of which it may send an item, or none, and it waits.
+    /// A lane asks for its turn, or goes on with it: the class of its next item, or none, and it waits.
     /// [`Self::end_turn`] is to follow.
     pub(crate) fn ask(&mut self, lane: LaneId, lanes: &Lanes, now: Now) -> Option<Priority> {
-        // One that had nothing to send after all is none.
+        // A turn without any output is none.
         if let Some(turn) = self.turn.filter(|turn| turn.sent > 0) {
             let waits = *lanes.waits(lane).of(turn.class);
-            // What is sent next may be as long as a block, so a turn is one and a half at the most.
+            // The next item may be as long as a block, so a turn is one and a half at the most.
             let goes_on = waits && turn.lane == lane && turn.sent <= self.block_limit() / 2;
             return goes_on.then_some(turn.class);
         }
@@ -79,7 +79,7 @@ impl Limiter {
         Some(class)
     }
 
-    /// Ends the turn that a lane was having, if any was.
+    /// Ends the present turn of the lane, if any.
     pub(crate) fn end_turn(&mut self) {
         self.turn = None;
     }
@@ -101,7 +101,7 @@ impl Limiter {
         self.choose(lanes).filter(|(chosen, _)| *chosen == lane).map(|(_, class)| class)
     }
 
-    /// Forgets that a lane waits: it was given something, has nothing more, or is gone.
+    /// Forgets a waiting lane: it was given something, has nothing more, or is gone.
     pub(crate) fn leave(&mut self, lane: LaneId) {
         self.waiting.retain(|&waiting| waiting != lane);
         if self.called == Some(lane) {
@@ -109,14 +109,14 @@ impl Limiter {
         }
     }
 
-    /// Returns the lane that is to be woken to send next, if any is.
+    /// Returns the lane to be woken to send next, if any.
     pub(crate) fn call(&mut self, lanes: &Lanes, now: Now) -> Option<LaneId> {
         if self.called.is_some() || !self.bucket.is_open(now) {
             return None;
         }
         self.called = self.choose(lanes).map(|(lane, _)| lane);
         if self.called.is_none() {
-            // What they waited to send is gone, with its flows; for anything else they ask again.
+            // Their items are gone, with the flows; for anything else they ask again.
             self.waiting.clear();
         }
         self.called
@@ -127,7 +127,7 @@ impl Limiter {
         (self.called.is_none() && !self.waiting.is_empty()).then_some(self.bucket.free_at)
     }
 
-    /// The class whose turn it is, and the lane that has waited longest with something of it.
+    /// The class of the turn, and the longest-waiting lane with something of it.
     fn choose(&mut self, lanes: &Lanes) -> Option<(LaneId, Priority)> {
         let mut first = ByClass::<Option<LaneId>>::default();
         let mut waits = ByClass::<bool>::default();
@@ -160,14 +160,14 @@ impl Bucket {
         self.free_at <= now
     }
 
-    /// Counts bytes of frames, and what TLS, TCP and IP put around them and their records.
+    /// Counts bytes of frames, and the overhead of TLS, TCP and IP for them and their records.
     fn spend(&mut self, bytes: usize, records: usize, now: Now) {
         if bytes == 0 {
             return;
         }
         let wire = bytes + records * RECORD_OVERHEAD + bytes.div_ceil(SEGMENT) * SEGMENT_OVERHEAD;
         let nanos = wire as u128 * 8 * 1_000_000_000 / u128::from(self.bits_per_s);
-        // Time that was not used is lost but for the last few milliseconds, by which timers may be late.
+        // Unused time is lost except for the last few milliseconds, the usual lateness of timers.
         let from = self.free_at.max(now.saturating_sub(BURST));
         self.free_at = from.saturating_add(Now::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
     }
@@ -178,7 +178,7 @@ impl Bucket {
     }
 }
 
-/// How much time that was not used can be made up for.
+/// The unused time to be made up for.
 const BURST: Now = Now::from_millis(5);
 
 /// A block takes about so long on the link, as long as it does not get too small to find repeats in.
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn each_record_is_counted() {
-        // Frames of 2,003 bytes, of a type that nobody knows.
+        // Frames of 2,003 bytes, of an unknown type.
         let frames: Vec<u8> = [&[0x7f, 0xd0, 0x0f][..], &[0; 2_000]].concat().repeat(10);
         assert_eq!(records(&frames).count(), 10);
         let mut limiter = Limiter::new(8_000_000);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_with_answers_has_its_turn_and_one_whose_flows_are_held_has_none() {
+    fn lane_with_answers_has_turns_and_one_held_has_none() {
         let up = Now::from_secs(50);
         let (mut limiter, mut lanes) = (Limiter::new(8_000_000), Lanes::default());
         let [held, answers] = [1, 2].map(LaneId);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_for_repairs_wait_with_whichever_lane_these_travel_on() {
+    fn answers_for_repairs_wait_with_the_repair_lane() {
         let (mut lanes, class) = (Lanes::default(), Priority::Bulk);
         lanes.answers.insert(class, FlowId(1), 3);
         let all = [(1, LaneRole::Control), (2, LaneRole::Repair), (3, LaneRole::Repair)];

@@ -1,12 +1,12 @@
-//! Bytes in order that wait to be taken, in pieces of which none is much smaller than what it costs to keep.
+//! A byte queue in pieces, none much smaller than its overhead.
 
 use std::collections::VecDeque;
 use std::mem::take;
 
 use bytes::{Bytes, BytesMut};
 
-/// A queue of bytes. A short piece is put together with the ones before and behind it if it has to wait; a long one, or one
-/// that comes while nothing waits, is handed on as it is, without a copy.
+/// A queue of bytes. A short piece is put together with the ones before and behind it if it has to wait; a long one,
+/// or one into an empty queue, is handed on as it is, without a copy.
 #[derive(Debug, Default)]
 pub struct Pieces {
     queue: VecDeque<Bytes>,
@@ -14,7 +14,7 @@ pub struct Pieces {
     tail: BytesMut,
 }
 
-/// A piece below this is short: beside its bytes each takes some 70 of memory, and whoever sends them may choose one byte.
+/// A piece below this is short: beside its bytes each takes some 70 of memory, and a sender may choose one byte.
 const SHORT: usize = 4 << 10;
 
 impl Pieces {
@@ -37,7 +37,7 @@ impl Pieces {
         self.queue.pop_front()
     }
 
-    /// The first piece, of which a part may be taken; an empty one is to be [popped](Self::pop).
+    /// The first piece, perhaps with a part taken; an empty one is to be [popped](Self::pop).
     pub fn front_mut(&mut self) -> Option<&mut Bytes> {
         if self.queue.is_empty() {
             self.close_tail();
@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_taken_is_what_was_appended(
+        fn taken_bytes_equal_the_appended_ones(
             steps in prop::collection::vec((0usize..3 * SHORT, 0usize..4), 0..60),
         ) {
             let (mut pieces, mut stream, mut out) = (Pieces::default(), Vec::new(), Vec::new());
@@ -90,7 +90,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_that_wait_are_few_for_their_bytes(lens in prop::collection::vec(1usize..2 * SHORT, 1..400)) {
+        fn waiting_pieces_are_few_for_their_bytes(lens in prop::collection::vec(1usize..2 * SHORT, 1..400)) {
             let mut pieces = Pieces::default();
             lens.iter().for_each(|&len| pieces.push(vec![7; len].into()));
             let bytes: usize = lens.iter().sum();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn long_pieces_and_those_that_need_not_wait_are_not_copied() {
+    fn long_pieces_and_unqueued_ones_are_not_copied() {
         let mut pieces = Pieces::default();
         for len in [1, SHORT, 64 << 10] {
             let piece = Bytes::from(vec![7; len]);

@@ -1,4 +1,4 @@
-//! Putting a flow's blocks back in order, whatever order they arrive in.
+//! Reassembly of a flow's blocks in the order of the stream.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use oncewire_codec::wire::FlowId;
 
 use crate::pieces::Pieces;
 
-/// The most blocks of a flow that wait for one before them, which is not acknowledged.
+/// The most early blocks of a flow, in wait for an unacknowledged one.
 const MOST_EARLY: usize = MAX_UNACKED as usize;
 
-/// The inbound stream of one flow; what it holds is bounded by the credit that was granted, and in how many pieces, since
-/// those may be of one byte.
+/// The inbound stream of one flow; its memory is bounded by granted credit, and the number of its pieces, too, since
+/// they may be of one byte.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
-    /// The first flow offset that is not in order yet.
+    /// The first flow offset not in order yet.
     next: u64,
     early: BTreeMap<u64, Bytes>,
     /// Bytes in `early`.
@@ -30,7 +30,7 @@ impl Reassembly {
     /// Takes a block; returns whether there is something new to read.
     ///
     /// # Errors
-    /// Bytes beyond `granted`, or behind the stream's end, or more blocks that came early than may be under way.
+    /// Bytes beyond `granted`, or behind the stream's end, or too many early blocks.
     pub(crate) fn insert(
         &mut self,
         flow: FlowId,
@@ -77,12 +77,12 @@ impl Reassembly {
         Ok(news)
     }
 
-    /// The first flow offset that is not in order yet.
+    /// The first flow offset not in order yet.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// The bytes that have come, in order or not.
+    /// The received bytes, in order or not.
     pub(crate) fn taken_in(&self) -> u64 {
         self.next + self.held
     }
@@ -102,7 +102,7 @@ impl Reassembly {
         !self.ready.is_empty()
     }
 
-    /// Drops everything that is held.
+    /// Drops all received bytes.
     pub(crate) fn clear(&mut self) {
         self.early.clear();
         self.held = 0;

@@ -1,33 +1,33 @@
-//! When a lane is worn: losses have left its connection a small window, and a new connection would soon be beyond it.
+//! Degraded lanes: losses left a small window, and a new connection would soon have a larger one.
 //!
-//! A system's loss-based congestion control lets a window grow quickly up to a threshold only, which each loss lowers,
-//! and by about a segment a round trip above it. A connection that lives on keeps the threshold; a new one has none.
+//! A kernel's loss-based congestion control lets a window grow quickly only up to a threshold, lowered by each loss,
+//! and by about a segment a round trip above it. A long-lived connection keeps the threshold; a new one has none.
 
 use std::time::Duration;
 
 use oncewire_codec::Now;
 
-/// What the system says of the sending direction of a lane's connection.
+/// The kernel's view of the sending direction of a lane's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneReport {
-    /// Bytes that may be under way.
+    /// The congestion window in bytes.
     pub window: u64,
-    /// The window at which quick growth ends, in bytes; none where no loss has set one, or congestion control has none.
+    /// The end of quick growth, in bytes; none without losses, or in a congestion control without one.
     pub threshold: Option<u64>,
-    /// The latest rate at which bytes were delivered while there was more to send, in bytes a second; 0 if unknown.
+    /// The latest delivery rate with more to send, in bytes a second; 0 if unknown.
     pub bytes_per_s: u64,
     /// The shortest round trip of late.
     pub least_round_trip: Duration,
-    /// Bytes that were written and are not acknowledged, those that were not sent included.
+    /// Written but unacknowledged bytes, unsent ones included.
     pub outstanding: u64,
 }
 
-/// Which lanes are to be renewed, and how often, for one end of one link.
+/// The renewals of one end of one link, and their rate.
 #[derive(Debug)]
 pub(crate) struct Renewals {
-    /// The highest rate that a lane was seen to have of late, in bytes a second, and when.
+    /// The highest recent rate of a lane, in bytes a second, and the time.
     best: (u64, Now),
-    /// Lanes that may be renewed before one has to wait, as of the time beside it.
+    /// Lanes renewable without a wait, as of the time beside it.
     allowance: (u32, Now),
 }
 
@@ -38,7 +38,7 @@ impl Default for Renewals {
 }
 
 impl Renewals {
-    /// Learns what the path carries.
+    /// Learns the path's rate.
     pub(crate) fn see(&mut self, bytes_per_s: u64, now: Now) {
         let (best, seen) = self.best;
         if bytes_per_s >= best || now >= seen + LATELY {
@@ -46,14 +46,13 @@ impl Renewals {
         }
     }
 
-    /// Whether a new connection would soon have a window beyond that of a lane which is at rest and has carried `sent`
-    /// bytes.
+    /// Whether a new connection would soon have a window beyond that of a lane at rest, with `sent` bytes carried.
     ///
-    /// That is where the path was seen to carry at least half as much again as the lane's window grows to quickly. On a line that
-    /// loses much all windows are small, the best rate with them, and no lane is worn.
+    /// It would if the path carries at least half as much again as the lane's window after quick growth. On a lossy
+    /// line all windows are small, the best rate with them, and no lane is degraded.
     pub(crate) fn is_worn(&self, report: &LaneReport, sent: u64) -> bool {
         let Some(threshold) = report.threshold else { return false };
-        // What a system makes of a window that was idle: it remembers three quarters as the threshold [RFC 2861].
+        // A kernel's treatment of an idle window: it remembers three quarters as the threshold [RFC 2861].
         let quickly = threshold.max(report.window / 4 * 3);
         let carried = u128::from(self.best.0) * report.least_round_trip.as_micros() / 1_000_000;
         sent >= EARNED && carried * 2 >= u128::from(quickly) * 3
@@ -66,7 +65,7 @@ impl Renewals {
         let earned = u32::try_from(earned).unwrap_or(u32::MAX);
         if earned > 0 {
             left = left.saturating_add(earned).min(MOST_AT_ONCE);
-            // What is left of the time counts for the next.
+            // The rest of the time counts for the next.
             self.allowance = (left, since + EVERY * earned);
         }
         let any = left > 0;
@@ -75,11 +74,11 @@ impl Renewals {
     }
 }
 
-/// What a lane carries before it is renewed: sixteen times what the handshakes of another take.
+/// A lane's bytes before its renewal: sixteen times the handshakes of another.
 const EARNED: u64 = 64 << 10;
 /// For so long a rate is not forgotten.
 const LATELY: Now = Now::from_secs(600);
-/// Lanes that are renewed at once.
+/// Lanes renewed at once.
 pub(crate) const MOST_AT_ONCE: u32 = 8;
 /// And one more in so long.
 const EVERY: Now = Now::from_secs(4);
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_is_worn_when_the_path_carries_half_as_much_again_as_its_window_soon_is() {
+    fn lane_is_degraded_at_two_thirds_of_the_path() {
         let renewals = seen(BEST);
         assert!(renewals.is_worn(&report(10_000), EARNED));
         assert!(renewals.is_worn(&report(333_333), EARNED));
@@ -129,15 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_loses_much_is_not_dialled_for_it() {
-        // 1 % of loss leaves each lane about 12 segments, and a rate that fits them.
+    fn lossy_line_is_not_dialled_again() {
+        // 1 % of loss leaves each lane about 12 segments, and a rate to match.
         let window = 12 * 1448;
         let renewals = seen(window * 5);
         assert!(!renewals.is_worn(&LaneReport { window, ..report(window * 7 / 10) }, u64::MAX));
     }
 
     #[test]
-    fn a_lane_that_has_carried_little_is_not_worth_another() {
+    fn lane_with_few_bytes_is_not_worth_another() {
         assert!(!seen(BEST).is_worn(&report(10_000), EARNED - 1));
     }
 
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_is_allowed_each_four_seconds_however_often_it_is_asked_for() {
+    fn one_renewal_is_allowed_each_four_seconds() {
         let mut renewals = Renewals::default();
         let taken = (0..200).filter(|n| renewals.take(Now::from_secs(3 * n))).count() as u64;
         assert_eq!(taken, 8 + 199 * 3 / 4);

@@ -1,14 +1,14 @@
-//! For how many lanes a path has room, at one end of a link.
+//! The lane budget of a path, at one end of a link.
 //!
-//! However small its window, a lane that has something to send keeps a few packets under way. Where lanes keep more under way
-//! together than the path holds, another one adds to the queue only: round trips grow, and what one flow repeats of another waits
-//! for what is late on that one's lane.
+//! Even with a small window, a busy lane keeps a few packets under way. If lanes together keep more under way than
+//! the path holds, another one only adds to the queue: round trips grow, and a flow with repeats of another waits for
+//! late bytes of that one's lane.
 
 use oncewire_codec::Now;
 
 use crate::renewal::LaneReport;
 
-/// How many flow lanes are used at a time at most, by what the path was last seen to hold.
+/// The most flow lanes in use at a time, by the path's last observed capacity.
 #[derive(Debug)]
 pub(crate) struct LaneRoom {
     lanes: u32,
@@ -20,13 +20,13 @@ pub(crate) struct LaneRoom {
 }
 
 impl LaneRoom {
-    /// Begins with `most`, beyond which it never goes: nothing is known of the path.
+    /// Begins with `most`, its upper limit: nothing is known of the path.
     pub(crate) fn new(most: u32) -> Self {
         let most = most.max(1);
         Self { lanes: most, most, is_short: false, due: Now::ZERO }
     }
 
-    /// Returns the lanes that there is room for.
+    /// Returns the number of lanes with room.
     pub(crate) fn lanes(&self) -> u32 {
         self.lanes
     }
@@ -40,11 +40,11 @@ impl LaneRoom {
         is_due
     }
 
-    /// Takes what systems say of the lanes that have more to send than their windows let them.
+    /// Takes the kernels' views of lanes limited by their windows.
     ///
-    /// Only windows that are larger than what crosses in the least round trip tell what a path holds: it is full. Others
-    /// tell what windows hold, which are small where packets are lost, and each lane brings more; more lanes are of use
-    /// there if most of those that may be used wait for their windows.
+    /// Only windows above the bytes of the least round trip show a path's capacity: it is full. Others show the
+    /// windows, small under packet losses, and each lane brings more; more lanes are of use there if most of the
+    /// allowed ones wait for their windows.
     pub(crate) fn handle_busy(&mut self, busy: &[LaneReport]) {
         let round_trips = busy.iter().map(|report| report.least_round_trip);
         let Some(least) = round_trips.filter(|time| !time.is_zero()).min() else { return };
@@ -62,10 +62,10 @@ impl LaneRoom {
     }
 }
 
-/// What there is to be for each lane: eight packets. Even the smallest window of bbr is four, and under losses of 1 % a
+/// Each lane's share of the path: eight packets. Even the smallest window of bbr is four, and under losses of 1 % a
 /// window of cubic is about twelve.
 const FOR_A_LANE: u128 = 8 * 1500;
-/// So many lanes are used on any path, that few flows wait for what others have lost.
+/// The least lanes on any path, so few flows wait for others' losses.
 const LEAST: u32 = 8;
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Lanes that share a megabit a second and a second of round trip, each with a window of so many packets.
+    /// Lanes on a common megabit a second and a second of round trip, each with a window of so many packets.
     fn busy(lanes: u32, packets: u64) -> Vec<LaneReport> {
         let report = LaneReport {
             window: packets * 1500,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_path_has_room_for_a_lane_for_each_eight_packets_that_it_holds() {
+    fn full_path_has_room_for_a_lane_each_eight_packets() {
         for lanes in [1, 5, 64] {
             let mut room = LaneRoom::new(64);
             room.handle_busy(&busy(lanes, 2 * 125_000 / 1500 / u64::from(lanes) + 1));
@@ -96,16 +96,16 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_windows_do_not_fill_has_room_for_all() {
+    fn path_not_filled_by_windows_has_room_for_all() {
         let mut room = LaneRoom::new(64);
-        // 83 packets are what it holds.
+        // Its capacity is 83 packets.
         room.handle_busy(&busy(16, 5));
         room.handle_busy(&busy(16, 5));
         assert_eq!(room.lanes(), 64);
     }
 
     #[test]
-    fn room_that_a_full_path_lacked_comes_back_once_windows_are_too_small_twice() {
+    fn lost_room_returns_after_two_looks_at_small_windows() {
         let mut room = LaneRoom::new(64);
         room.handle_busy(&busy(32, 10));
         for lanes in [10, 20, 40, 64, 64] {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_do_not_wait_for_their_windows_leave_no_room_for_more() {
+    fn lanes_not_limited_by_windows_leave_no_more_room() {
         let mut room = LaneRoom::new(64);
         room.handle_busy(&busy(32, 10));
         for _ in 0..9 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thin_path_has_room_for_some_and_never_more_than_is_allowed() {
+    fn low_bandwidth_path_has_room_for_some_within_the_limit() {
         let thin = |least_round_trip| {
             busy(1, 99).into_iter().map(move |report| LaneReport { least_round_trip, ..report }).collect()
         };

@@ -1,15 +1,15 @@
-//! Blocks of which chunks were asked for: of whose flow one is answered next.
+//! The order of blocks with requested chunks: whose flow is answered next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::wire::FlowId;
 
-/// Blocks of flows. Every second turn is the oldest block's, since younger ones, whosever they are, may wait for it; in the
-/// others flows take turns, with their oldest blocks. So nothing waits for more than twice what is older, and no flow for
-/// all of another's.
+/// Blocks of flows. Every second turn is the oldest block's, since younger ones of any flow may wait for it; in the
+/// others flows take turns, with their oldest blocks. So nothing waits for more than twice the older bytes, and no
+/// flow for all of another's.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
-    /// Flows that have blocks here, each once; who had its turn last is the last.
+    /// Flows with blocks here, each once; the one with the last turn is last.
     turns: VecDeque<FlowId>,
     blocks: BTreeSet<(FlowId, u64)>,
     /// The same by their age.
@@ -19,7 +19,7 @@ pub(crate) struct Rotation {
 }
 
 impl Rotation {
-    /// Adds a block; a flow that has no other has its turn after all that have.
+    /// Adds a block; a new flow has its turn after all others.
     pub(crate) fn insert(&mut self, flow: FlowId, seq: u64) {
         if self.oldest_of(flow).is_none() {
             self.turns.push_back(flow);
@@ -28,8 +28,8 @@ impl Rotation {
         self.ages.insert(seq, flow);
     }
 
-    /// Takes the next block of which `send` has something to send; returns which it was. One of which it has nothing is
-    /// dropped, which is no turn.
+    /// Takes the next block with something for `send` to send, and returns it. A block with nothing is dropped,
+    /// without a turn.
     pub(crate) fn pop(&mut self, mut send: impl FnMut(u64) -> bool) -> Option<u64> {
         while let Some((flow, seq)) = self.next() {
             self.blocks.remove(&(flow, seq));
@@ -94,7 +94,7 @@ mod tests {
         rotation
     }
 
-    /// Sends all there is, of some blocks in parts: that many times once more.
+    /// Sends all there is, of some blocks in parts: this many times once more.
     fn send_all(rotation: &mut Rotation, parts: &[u64], mut send: impl FnMut(u64) -> bool) -> Vec<u64> {
         let mut parts = parts.to_vec();
         let next = || {
@@ -127,16 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_of_a_block_waits_behind_another_flow() {
+    fn rest_of_a_block_waits_behind_another_flow() {
         let sent = send_all(&mut of_two_flows(), &[10, 10, 20], |_| true);
         assert_eq!(sent, [10, 20, 10, 20, 10, 21, 11, 12, 13]);
-        // Be it all that its flow has, or not.
+        // All bytes of its flow, or not.
         let sent = send_all(&mut of_two_flows(), &[21, 21, 13], |_| true);
         assert_eq!(sent, [10, 20, 11, 21, 12, 21, 13, 21, 13]);
     }
 
     #[test]
-    fn what_nobody_waits_for_any_more_is_no_turn() {
+    fn abandoned_block_takes_no_turn() {
         let mut tried = Vec::new();
         let sent = send_all(&mut of_two_flows(), &[], |seq| {
             tried.push(seq);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_of_which_nothing_is_kept_has_no_turn() {
+    fn flow_without_blocks_has_no_turn() {
         let mut rotation = of_two_flows();
         rotation.retain(|seq| seq >= 20);
         assert_eq!((rotation.len(), rotation.turns.len()), (2, 1));

@@ -1,4 +1,4 @@
-//! Who sends next: flows of three classes, each with its share.
+//! Fair sharing among flows of three classes, each with its weight.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,15 +7,15 @@ use oncewire_codec::wire::FlowId;
 
 use crate::rotation::Rotation;
 
-/// How urgent what a flow sends is. Where classes compete, each has the share of its weight, so none starves; within a
-/// class flows take turns.
+/// The urgency of a flow's bytes. Competing classes have shares by their weights, so none starves; within a class
+/// flows take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// Somebody waits for each byte. Weight 16.
     Interactive,
     /// Everything else, until it has sent much. Weight 4.
     Normal,
-    /// What may take its time. Weight 1.
+    /// Bytes without hurry. Weight 1.
     Bulk,
 }
 
@@ -71,18 +71,18 @@ impl ByClass<bool> {
     }
 }
 
-/// Shares out by start-time fair queuing [Goyal, Vin, Cheng 1996]: what is sent next is of the class that has had the
-/// least for its weight. A class that had nothing to send begins where the others stand, so that nothing is saved up.
+/// Start-time fair queuing [Goyal, Vin, Cheng 1996]: the next item is of the class with the least service for its
+/// weight. A class after an idle time begins level with the others, so nothing is saved up.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Where the class's last turn ended.
+    /// The end of the class's last turn.
     ends: ByClass<u64>,
-    /// Where the last turn began.
+    /// The start of the last turn.
     now: u64,
 }
 
 impl Shares {
-    /// Chooses among the classes that have something to send, of equals the most urgent.
+    /// Chooses among the classes with something to send, of equals the most urgent.
     pub(crate) fn pick(&mut self, waits: &ByClass<bool>) -> Option<Priority> {
         let waiting = Priority::ALL.into_iter().filter(|&class| *waits.of(class));
         let next = waiting.min_by_key(|&class| self.start(class))?;
@@ -90,7 +90,7 @@ impl Shares {
         Some(next)
     }
 
-    /// Counts what was sent of a class.
+    /// Counts sent bytes of a class.
     pub(crate) fn charge(&mut self, class: Priority, bytes: usize) {
         let share = (bytes as u64).saturating_mul(Priority::Interactive.weight()) / class.weight();
         *self.ends.of_mut(class) = self.start(class).saturating_add(share);
@@ -101,7 +101,7 @@ impl Shares {
     }
 }
 
-/// Blocks of which chunks were asked for and wait for their turn, by class.
+/// Blocks with requested chunks, in wait for their turn, by class.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(ByClass<Rotation>);
 
@@ -110,7 +110,7 @@ impl Answers {
         self.0.of_mut(class).insert(flow, seq);
     }
 
-    /// Takes the next block of which `send` has something to send; returns which it was.
+    /// Takes the next block with something for `send` to send, and returns it.
     pub(crate) fn pop(&mut self, class: Priority, send: impl FnMut(u64) -> bool) -> Option<u64> {
         self.0.of_mut(class).pop(send)
     }
@@ -132,25 +132,25 @@ impl Answers {
     }
 }
 
-/// Which of a block's chunks an answer has.
+/// The chunks of a block in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
     /// Those for the lane of repairs.
     ByRepair,
-    /// Those for the lane that brought the block.
+    /// Those for the block's lane.
     ByLane,
 }
 
-/// What a lane has to send, in turn.
+/// A lane's items, in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// Flows that have something to send.
+    /// Flows with something to send.
     queues: ByClass<VecDeque<FlowId>>,
-    /// Those that have to wait for acknowledgements, in the order in which they would have had their turns.
+    /// Flows in wait for acknowledgements, in the order of their turns.
     held: ByClass<VecDeque<FlowId>>,
-    /// Chunks that the peer lacks, of blocks that the lane brought.
+    /// Chunks missing at the peer, of blocks from the lane.
     answers: Answers,
-    /// Whether the last turn was an answer's, so that the next is a flow's.
+    /// Whether the last turn was an answer's, so the next is a flow's.
     answered: ByClass<bool>,
     shares: Shares,
 }
@@ -170,12 +170,12 @@ impl Turns {
         queues.for_each(|queue| queue.retain(|&queued| queued != flow));
     }
 
-    /// Puts a flow aside that has to wait for acknowledgements, until [`Self::release`].
+    /// Puts a flow aside to wait for acknowledgements, until [`Self::release`].
     pub(crate) fn hold(&mut self, class: Priority, flow: FlowId) {
         self.held.of_mut(class).push_back(flow);
     }
 
-    /// Gives flows that had to wait for acknowledgements their turns back; returns whether any flow has something to send.
+    /// Gives the flows put aside their turns back; returns whether any flow has something to send.
     pub(crate) fn release(&mut self) -> bool {
         for (queue, held) in self.queues.0.iter_mut().zip(&mut self.held.0) {
             held.append(queue);
@@ -189,9 +189,9 @@ impl Turns {
         self.answers.insert(class, flow, seq);
     }
 
-    /// Has `send` send the next answer, of these that are for the lane of repairs before the lane's own; returns which
-    /// block's it was, none if it is a flow's turn. Answers and flows have every second turn, so nobody waits for all of the
-    /// others' answers.
+    /// Has `send` send the next answer, those for the lane of repairs before the lane's own; returns its block, none
+    /// if it is a flow's turn. Answers and flows have every second turn, so nobody waits for all of the others'
+    /// answers.
     pub(crate) fn pop_answer(
         &mut self,
         class: Priority,
@@ -210,17 +210,17 @@ impl Turns {
         *self.answered.of_mut(class) = true;
     }
 
-    /// The classes of which there are flows that may send, or answers.
+    /// The classes with flows ready to send, or answers.
     pub(crate) fn waits(&self) -> ByClass<bool> {
         ByClass(Priority::ALL.map(|class| !self.queues.of(class).is_empty() || self.answers.wait(class)))
     }
 
-    /// Chooses the class whose turn it is.
+    /// Chooses the class of the next turn.
     pub(crate) fn pick(&mut self) -> Option<Priority> {
         self.shares.pick(&self.waits())
     }
 
-    /// Counts what was sent of a class.
+    /// Counts sent bytes of a class.
     pub(crate) fn charge(&mut self, class: Priority, bytes: usize) {
         self.shares.charge(class, bytes);
     }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_that_compete_have_their_weights_and_none_starves() {
+    fn competing_classes_have_their_weights_and_none_starves() {
         assert_eq!(serve(&mut Shares::default(), [true; 3], 2100), [1600, 400, 100]);
         assert_eq!(serve(&mut Shares::default(), [false, true, true], 500), [0, 400, 100]);
         assert_eq!(serve(&mut Shares::default(), [false, false, true], 7), [0, 0, 7]);
@@ -253,19 +253,19 @@ mod tests {
     fn idle_time_is_not_saved_up() {
         let mut shares = Shares::default();
         serve(&mut shares, [true, false, false], 10_000);
-        // Bulk had nothing for long: it does not get all of that now.
+        // Bulk had nothing for long: it does not get all of its missed share now.
         assert_eq!(serve(&mut shares, [true, false, true], 170), [160, 0, 10]);
     }
 
     #[test]
-    fn whoever_becomes_urgent_is_next() {
+    fn newly_urgent_class_is_next() {
         let mut shares = Shares::default();
         serve(&mut shares, [false, true, true], 501);
         assert_eq!(shares.pick(&ByClass([true; 3])), Some(Priority::Interactive));
     }
 
     #[test]
-    fn flows_that_were_held_have_the_turns_that_they_had() {
+    fn held_flows_keep_their_turns() {
         let (class, mut turns) = (Priority::Bulk, Turns::default());
         (1..4).for_each(|flow| turns.push_back(class, FlowId(flow)));
         for _ in 0..2 {

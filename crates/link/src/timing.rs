@@ -1,19 +1,19 @@
-//! When lanes are asked for signs of life, and when they are dead.
+//! The times of lanes' pings, and of their deaths.
 
 use oncewire_codec::Now;
 
 /// The times of a link as they are now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
-    /// The silence after which a lane is dead.
+    /// The silence of a dead lane.
     pub(crate) dead: Now,
-    /// How often a lane is asked that carries much, and how soon one that owes an answer.
+    /// The interval of pings on a busy lane, and the delay of one for an overdue answer.
     pub(crate) often: Now,
-    /// The silence after which the lane is asked that stands for the link.
+    /// The silence before a ping on the lane that stands for the link.
     pub(crate) probe: Now,
     /// The same if this end asked last, in addition: so both ends have a turn, and one question serves both.
     pub(crate) turn: Now,
-    /// After so long without an answer to that all other lanes are asked too.
+    /// The delay of its answer before all other lanes are asked, too.
     pub(crate) suspect: Now,
     /// How long a lane has for its answer at the least.
     pub(crate) answer: Now,
@@ -22,13 +22,14 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Makes the times for a link of this `dead_after`, if it is configured, whose lanes may take so long to answer and
-    /// have this smoothed round trip. `first` says which end it is: two that ask at the same time would go on with that.
+    /// Makes the times for a link of this `dead_after`, if it is configured, with this patience for lanes' answers
+    /// and this smoothed round trip. `first` tells the ends apart: two with pings at the same time would go on with
+    /// that.
     pub(crate) fn new(configured: Option<Now>, patience: Now, round_trip: Now, first: bool) -> Self {
         let dead = configured.unwrap_or(MIN_DEAD_AFTER.max(patience));
         let eighth = dead / 8;
         let probe = eighth.max((dead / 2).min(PROBE_EVERY));
-        // A probe, its turn, the question to the others, and the time to answer that make up `dead`.
+        // A probe, its turn, the question to the others, and the time to answer add up to `dead`.
         let most = dead.saturating_sub(probe + eighth).max(eighth * 3);
         let answer = (patience / 4 * 3).clamp(eighth * 3, most);
         Self {
@@ -45,7 +46,7 @@ impl Timing {
 
 const MIN_DEAD_AFTER: Now = Now::from_secs(10);
 const MIN_PING_INTERVAL: Now = Now::from_millis(250);
-/// An idle link is probed no more often, unless `dead_after` is less than twice that.
+/// The least interval of an idle link's probes, unless `dead_after` is less than twice as long.
 const PROBE_EVERY: Now = Now::from_secs(5);
 /// A radio may sleep as long before it sends.
 const LEAST_DOUBT: Now = Now::from_secs(1);
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_five_seconds_apart_and_still_find_the_peer_dead_in_time() {
+    fn probes_five_seconds_apart_find_a_dead_peer_in_time() {
         let timing = Timing::new(None, ms(400), ms(50), true);
         assert_eq!((timing.dead, timing.probe), (ms(10_000), ms(5000)));
         for secs in [1, 2, 5, 9, 10, 30, 480, 3600] {
@@ -80,7 +81,7 @@ mod tests {
             let patience = Now::from_secs(secs);
             let timing = Timing::new(None, patience, patience / 8, false);
             assert_eq!(timing.dead, patience);
-            // At least three round trips, and as good as three quarters where probes take little of the time.
+            // At least three round trips, and as good as three quarters if probes take little of the time.
             assert!(timing.answer >= timing.dead / 8 * 3, "{timing:?}");
             assert!(secs < 40 || timing.answer == timing.dead / 4 * 3, "{timing:?}");
             assert!(timing.probe + timing.turn + timing.answer <= timing.dead, "{timing:?}");

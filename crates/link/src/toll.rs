@@ -1,14 +1,14 @@
-//! Work that a peer makes, against what it sent and what came of that.
+//! A peer's toll: the work it causes, against its bytes and their result.
 //!
-//! A frame of fifty bytes may be half a megabyte of tokens and a block that is wrong in the end. That is no breach of the
-//! protocol, but beyond what an honest peer makes it is waited for, in proportion, before more is read of its lanes.
+//! A frame of fifty bytes may be half a megabyte of tokens and a wrong block in the end. It is no breach of the
+//! protocol, but work beyond an honest peer's is waited for, in proportion, before more is read of its lanes.
 
-/// What is left after [`Link::handle_some_input`](crate::Link::handle_some_input).
+/// The rest after [`Link::handle_some_input`](crate::Link::handle_some_input).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Whether frames may be left: it was enough for one turn.
     pub more: bool,
-    /// Steps of work, each of some tens of nanoseconds, that were out of proportion; the lane is to wait for several times as
+    /// Steps of work out of proportion, each of some tens of nanoseconds; the lane is to wait for several times as
     /// long as they took.
     pub excess: u64,
 }
@@ -16,7 +16,7 @@ pub struct Turn {
 /// The account of a peer.
 #[derive(Debug, Default)]
 pub(crate) struct Toll {
-    /// What had been done when it was last looked at.
+    /// The work at the last look.
     work: u64,
     delivered: u64,
     owed: u64,
@@ -26,13 +26,13 @@ impl Toll {
     /// A turn ends after so many steps: some milliseconds.
     pub(crate) const WORK_OF_A_TURN: u64 = 128 << 10;
 
-    /// Notes plain bytes that were rebuilt and are right.
+    /// Notes plain bytes of correctly rebuilt blocks.
     pub(crate) fn note_delivered(&mut self, bytes: usize) {
         self.delivered += bytes as u64;
     }
 
-    /// Takes the steps that are out of proportion, once they are worth waiting for: `work` was done in all, and so many bytes
-    /// were taken since the last time.
+    /// Takes the steps out of proportion, once they are worth a wait: `work` was done in all, and so many bytes were
+    /// taken since the last time.
     pub(crate) fn take_excess(&mut self, work: u64, bytes: usize) -> u64 {
         let free = bytes as u64 * STEPS_OF_A_BYTE + std::mem::take(&mut self.delivered) / BYTES_OF_A_STEP;
         let done = work.saturating_sub(std::mem::replace(&mut self.work, work));
@@ -41,9 +41,9 @@ impl Toll {
     }
 }
 
-/// Steps that each byte on the link may take: a copy takes three bytes without the entropy stage, and a look or two.
+/// Steps free for each byte on the link: a copy takes three bytes without the entropy stage, and a look or two.
 const STEPS_OF_A_BYTE: u64 = 16;
-/// Plain bytes of blocks that are right are another free step for each so many: to decompress and rebuild them takes as much.
+/// Plain bytes of correct blocks for another free step: decompressing and rebuilding them takes as much.
 const BYTES_OF_A_STEP: u64 = 16;
 /// Less is not waited for by itself.
 const LEAST_EXCESS: u64 = 16 << 10;

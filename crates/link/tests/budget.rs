@@ -9,14 +9,14 @@ use oncewire_link::{FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 64 << 10;
-/// What each flow may queue however many there are.
+/// The least queue of each flow, among any number.
 const LEAST_QUEUE: u64 = 16 << 10;
 
 fn destination() -> std::net::SocketAddr {
     ([127, 0, 0, 1], 80).into()
 }
 
-/// Gives a flow what an application would that writes for ever.
+/// Gives a flow the bytes of an application with endless writes.
 fn fill(link: &mut Link, flow: FlowId, now: Now) {
     let mut room = 1;
     while room > 0 {
@@ -62,7 +62,7 @@ fn unacknowledged_bytes_stay_within_the_budget() {
 }
 
 #[test]
-fn first_credits_of_a_peer_without_division_stay_within_the_budget() {
+fn first_credits_without_division_stay_within_the_budget() {
     const FLOWS: u32 = 2000;
     let ours = LinkConfig { flow_memory: 16 * MIB, ..config(true, 1) };
     let mut link = Link::new(ours, Now::ZERO);
@@ -83,7 +83,7 @@ fn first_credits_of_a_peer_without_division_stay_within_the_budget() {
         link.handle_input(lane, &mut BytesMut::from(&said[..]), Now::ZERO).unwrap();
         seq += 2;
         most = most.max(link.stats().flow_bytes);
-        // It is acknowledged whatever becomes of it.
+        // It is acknowledged in any case.
         while link.poll_transmit(lane, Now::ZERO, &mut Vec::new()) {}
     }
     let stats = link.stats();

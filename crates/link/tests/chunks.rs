@@ -1,4 +1,4 @@
-//! Named chunks between two links: what is said for them, and what becomes of them when something goes wrong.
+//! Named chunks between two links, in order and under faults.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
@@ -17,7 +17,7 @@ use oncewire_link::{
     FlowId, LaneId, Link, LinkConfig, Now, ResetReason, StoreReply, StoreRequest, StoreState,
 };
 
-/// A pair of which side 1 has a store, and one flow from side 0 that names chunks and uses no log.
+/// A pair with a store at side 1, and one flow from side 0 with names and without the log.
 fn pair() -> (Pair, FlowId) {
     of(config(true, 1), config(false, 2))
 }
@@ -31,8 +31,8 @@ fn of(dialer: LinkConfig, acceptor: LinkConfig) -> (Pair, FlowId) {
     (pair, flow)
 }
 
-/// Sends bytes and lets everything arrive; returns how many frames of each kind of interest that took: blocks with
-/// names, blocks without, requests for chunks, chunks, and whatever else asks for something.
+/// Sends bytes and lets everything arrive; returns the number of frames of each kind of interest: blocks with names,
+/// blocks without, requests for chunks, chunks, and other requests.
 fn send(pair: &mut Pair, flow: FlowId, bytes: &[u8]) -> [usize; 5] {
     pair.said.clear();
     pair.send(0, flow, bytes);
@@ -60,7 +60,7 @@ fn census(pair: &Pair) -> [usize; 5] {
     counts
 }
 
-/// Checks that all that was sent, and nothing else, has arrived.
+/// Checks that all sent bytes, and nothing else, have arrived.
 fn arrived(pair: &mut Pair, flow: FlowId, sent: &[&Vec<u8>]) {
     let sent: Vec<u8> = sent.iter().flat_map(|bytes| bytes.iter().copied()).collect();
     assert!(pair.sides[1].stream(flow).bytes == sent, "not what was sent");
@@ -68,7 +68,7 @@ fn arrived(pair: &mut Pair, flow: FlowId, sent: &[&Vec<u8>]) {
 }
 
 #[test]
-fn a_right_prediction_takes_no_round_trip_and_a_wrong_one_exactly_one() {
+fn wrong_prediction_takes_one_round_trip_and_right_none() {
     let (mut pair, flow) = pair();
     // One block.
     let file = pair.random_bytes(14_000);
@@ -83,7 +83,7 @@ fn a_right_prediction_takes_no_round_trip_and_a_wrong_one_exactly_one() {
     arrived(&mut pair, flow, &[&file; 3]);
 }
 
-/// The lanes of the frames of side 0 that are so, and their lengths.
+/// The lanes of side 0's frames accepted by `is_so`, and their lengths.
 fn lanes_of(pair: &Pair, is_so: impl Fn(&Frame<'_>) -> bool) -> Vec<(LaneId, usize)> {
     let mut lanes = Vec::new();
     for said in &pair.said {
@@ -97,7 +97,7 @@ fn lanes_of(pair: &Pair, is_so: impl Fn(&Frame<'_>) -> bool) -> Vec<(LaneId, usi
     lanes
 }
 
-/// The lanes that brought chunks, and with how many bytes each.
+/// The lanes of chunks, and the bytes on each.
 fn chunk_lanes(pair: &Pair) -> BTreeMap<LaneId, usize> {
     let mut lanes = BTreeMap::new();
     for (lane, bytes) in lanes_of(pair, |frame| matches!(frame, Frame::Chunks(_))) {
@@ -106,14 +106,14 @@ fn chunk_lanes(pair: &Pair) -> BTreeMap<LaneId, usize> {
     lanes
 }
 
-/// The lanes that brought names.
+/// The lanes of names.
 fn naming_lanes(pair: &Pair) -> Vec<LaneId> {
     let named = lanes_of(pair, |frame| matches!(frame, Frame::Block(block) if block.has_names()));
     named.into_iter().map(|(lane, _)| lane).collect()
 }
 
 #[test]
-fn what_the_store_does_not_have_comes_on_the_lane_that_named_it() {
+fn missing_chunk_comes_on_the_lane_of_its_name() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     send(&mut pair, flow, &file);
@@ -133,7 +133,7 @@ fn what_the_store_does_not_have_comes_on_the_lane_that_named_it() {
 }
 
 #[test]
-fn what_was_missed_is_put_when_it_comes_and_missed_once_only() {
+fn missed_chunk_is_stored_and_missed_only_once() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     let mut edited = file.clone();
@@ -141,7 +141,7 @@ fn what_was_missed_is_put_when_it_comes_and_missed_once_only() {
     send(&mut pair, flow, &file);
     pair.sides[1].chunks.clear();
     assert_eq!(send(&mut pair, flow, &file), [1, 0, 1, 1, 0]);
-    // All of it, for what is smaller than what was named is there again, too.
+    // All of it, for the smaller chunks within the named ones are there again, too.
     assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
     assert_eq!(send(&mut pair, flow, &edited), [1, 0, 0, 0, 0]);
     arrived(&mut pair, flow, &[&file, &file, &file, &edited]);
@@ -149,7 +149,7 @@ fn what_was_missed_is_put_when_it_comes_and_missed_once_only() {
 }
 
 #[test]
-fn what_is_new_in_a_block_crosses_between_names() {
+fn new_part_of_a_block_crosses_between_names() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     let mut edited = file.clone();
@@ -163,7 +163,7 @@ fn what_is_new_in_a_block_crosses_between_names() {
 }
 
 #[test]
-fn the_log_is_asked_first_and_the_store_for_what_the_log_does_not_have() {
+fn log_comes_first_and_the_store_for_the_rest() {
     let (mut pair, _) = pair();
     pair.plan.layers = Layers::Both;
     let flow = pair.connect(0);
@@ -171,9 +171,9 @@ fn the_log_is_asked_first_and_the_store_for_what_the_log_does_not_have() {
     send(&mut pair, flow, &file);
     assert_eq!(send(&mut pair, flow, &file), [0, 1, 0, 0, 0]);
     assert!(pair.sides[0].link.stats().out.copied > 13_000);
-    // No noise, which would not push out what has repeated.
+    // No noise, for it would push the repeats out.
     let filler: Vec<u8> = pair.random_bytes(1 << 20).iter().map(|byte| byte & 15).collect();
-    // Of more that is in flight at once not all would be remembered.
+    // With more in flight at once not all would be remembered.
     filler.chunks(1 << 17).for_each(|part| {
         send(&mut pair, flow, part);
     });
@@ -182,7 +182,7 @@ fn the_log_is_asked_first_and_the_store_for_what_the_log_does_not_have() {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_its_block_for_a_while_and_nothing_else() {
+fn hanging_disk_delays_its_block_for_a_while_only() {
     let (mut pair, flow) = pair();
     let other = pair.connect(0);
     let (file, new) = (pair.random_bytes(14_000), pair.random_bytes(3000));
@@ -199,7 +199,7 @@ fn a_disk_that_hangs_holds_up_its_block_for_a_while_and_nothing_else() {
     arrived(&mut pair, flow, &[&file, &file, &new]);
     let stats = pair.sides[1].link.stats().inbound.chunks;
     assert_eq!((stats.late, stats.hits.count, stats.absent), (stats.names.count, 0, 0));
-    // Answers that come after all belong to nobody.
+    // Later answers belong to nobody.
     let now = pair.now;
     while pair.sides[1].answer_read(now) {}
     pair.run();
@@ -207,7 +207,7 @@ fn a_disk_that_hangs_holds_up_its_block_for_a_while_and_nothing_else() {
 }
 
 #[test]
-fn a_block_that_copies_from_one_that_is_being_fetched_waits_and_does_not_ask() {
+fn block_copying_from_a_fetched_one_waits_without_a_request() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     send(&mut pair, flow, &file);
@@ -240,7 +240,7 @@ fn a_block_that_copies_from_one_that_is_being_fetched_waits_and_does_not_ask() {
 }
 
 #[test]
-fn chunks_and_requests_that_are_lost_with_their_lanes_come_again() {
+fn chunks_and_requests_lost_with_their_lanes_come_again() {
     for lost in 0..4 {
         let (mut pair, flow) = pair();
         let file = pair.random_bytes(14_000);
@@ -281,7 +281,7 @@ fn nothing_is_pending_while_the_link_is_down() {
     arrived(&mut pair, flow, &[&file; 2]);
 }
 
-/// As [`send`], and the store reads nothing: all that is named is asked for.
+/// As [`send`], with a store that reads nothing: all named chunks are requested.
 fn send_to_busy_store(pair: &mut Pair, flow: FlowId, bytes: &[u8]) {
     pair.said.clear();
     pair.sides[1].holds_reads = true;
@@ -295,7 +295,7 @@ fn send_to_busy_store(pair: &mut Pair, flow: FlowId, bytes: &[u8]) {
 }
 
 #[test]
-fn chunks_come_over_the_lane_of_their_flow_while_the_lane_of_repairs_is_full() {
+fn chunks_come_on_their_flows_lane_beside_full_repairs() {
     for rate_limit in [None, Some(1_000_000_000)] {
         let limited = |config| LinkConfig { rate_limit, ..config };
         let (mut pair, flow) = of(limited(config(true, 1)), limited(config(false, 2)));
@@ -323,7 +323,7 @@ fn chunks_come_over_the_lane_of_their_flow_while_the_lane_of_repairs_is_full() {
 }
 
 #[test]
-fn a_new_process_goes_on_with_the_hints_that_were_saved() {
+fn new_process_goes_on_with_saved_hints() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     send(&mut pair, flow, &file);
@@ -334,7 +334,7 @@ fn a_new_process_goes_on_with_the_hints_that_were_saved() {
     pair.pass(Now::from_millis(30));
     let flow = pair.connect(0);
     assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
-    // Damaged, they are left aside, which is said.
+    // Damaged ones are left aside, with an event.
     pair.sides[0].config.names.as_mut().unwrap().saved = Some(b"damaged".to_vec());
     pair.restart(0);
     pair.pass(Now::from_millis(30));
@@ -344,7 +344,7 @@ fn a_new_process_goes_on_with_the_hints_that_were_saved() {
 }
 
 #[test]
-fn a_peer_with_another_store_is_told_no_names_that_it_cannot_have() {
+fn peer_with_another_store_gets_no_unknown_names() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     send(&mut pair, flow, &file);
@@ -358,7 +358,7 @@ fn a_peer_with_another_store_is_told_no_names_that_it_cannot_have() {
 }
 
 #[test]
-fn a_peer_that_names_no_chunks_hears_nothing_of_a_store() {
+fn peer_without_names_hears_nothing_of_a_store() {
     let mut pair = Pair::with(1, config(true, 1), naming(config(false, 2), Some(77)));
     let flow = pair.connect(0);
     pair.said.clear();
@@ -380,12 +380,12 @@ fn a_peer_that_names_no_chunks_hears_nothing_of_a_store() {
 }
 
 #[test]
-fn a_store_that_is_out_of_use_for_a_while_is_named_nothing_and_afterwards_all_it_was() {
+fn store_out_of_use_is_named_nothing_until_its_return() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     send(&mut pair, flow, &file);
     pair.pass(Now::from_secs(100));
-    // What a gateway says while the store is being opened, or its disk hangs.
+    // A gateway's state while the store is being opened, or its disk hangs.
     let now = pair.now;
     pair.sides[1].link.handle_store_state(StoreState::default(), now);
     pair.pass(Now::from_millis(30));
@@ -398,7 +398,7 @@ fn a_store_that_is_out_of_use_for_a_while_is_named_nothing_and_afterwards_all_it
 }
 
 #[test]
-fn what_the_store_has_evicted_is_not_named() {
+fn evicted_chunk_is_not_named() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     send(&mut pair, flow, &file);
@@ -412,7 +412,7 @@ fn what_the_store_has_evicted_is_not_named() {
     pair.run();
     assert_eq!(send(&mut pair, flow, &file), [0, 1, 0, 0, 0]);
     assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
-    // A store that takes nothing is given nothing, and nothing is named that it was not given.
+    // A closed store is given nothing, and nothing new is named to it.
     let now = pair.now;
     pair.sides[1].link.handle_store_state(state(0, false), now);
     pair.run();
@@ -424,7 +424,7 @@ fn what_the_store_has_evicted_is_not_named() {
 }
 
 #[test]
-fn a_store_that_lost_everything_is_soon_no_longer_believed() {
+fn emptied_store_is_soon_no_longer_believed() {
     let (mut pair, flow) = pair();
     let pieces: Vec<Vec<u8>> = (0..40).map(|_| pair.random_bytes(30_000)).collect();
     let all = |pair: &mut Pair| {
@@ -438,7 +438,7 @@ fn a_store_that_lost_everything_is_soon_no_longer_believed() {
     all(&mut pair);
     let before = asked(&pair);
     assert!((100_000..300_000).contains(&before), "{before} of 1,200,000 bytes");
-    // What came again is there again: once some names were right, all count.
+    // Repeated chunks are there again: once some names were right, all count.
     (0..4).for_each(|_| all(&mut pair));
     let named = pair.sides[0].link.stats().out.names.bytes;
     all(&mut pair);
@@ -448,7 +448,7 @@ fn a_store_that_lost_everything_is_soon_no_longer_believed() {
     arrived(&mut pair, flow, &sent);
 }
 
-/// Sends a file as a gateway does, and lets it arrive; returns the bytes of all frames from the side that sends.
+/// Sends a file as a gateway does, and lets it arrive; returns the bytes of all frames from the sending side.
 fn send_file(pair: &mut Pair, flow: FlowId, file: &[u8]) -> usize {
     pair.said.clear();
     let end = pair.sides[1].stream(flow).bytes.len() + file.len();
@@ -470,11 +470,11 @@ fn send_file(pair: &mut Pair, flow: FlowId, file: &[u8]) -> usize {
     frames.sum()
 }
 
-/// What a gateway reads of an application at once.
+/// A gateway's read size.
 const READ: usize = 64 << 10;
 
 #[test]
-fn a_file_again_under_a_limit_saves_what_it_saves_without() {
+fn repeated_file_under_a_limit_saves_as_without() {
     for rate in [512_000, 20_000_000, 1_000_000_000] {
         for layers in [Layers::Names, Layers::Both] {
             let limited = |config| LinkConfig { rate_limit: Some(rate), ..config };
@@ -498,9 +498,9 @@ fn a_file_again_under_a_limit_saves_what_it_saves_without() {
     }
 }
 
-/// A block of parts is put as a whole: what is new in it is no chunk of its own, as it would be of a short block.
+/// A block of parts is put as a whole: its new part is no chunk of its own, unlike that of a short block.
 #[test]
-fn what_is_new_between_parts_is_not_believed_to_be_there() {
+fn new_bytes_between_parts_are_not_believed_stored() {
     let limited = |config| LinkConfig { rate_limit: Some(512_000), ..config };
     let (mut pair, _) = of(limited(config(true, 1)), limited(config(false, 2)));
     pair.plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
@@ -520,7 +520,7 @@ fn what_is_new_between_parts_is_not_believed_to_be_there() {
 }
 
 #[test]
-fn short_names_are_taken_where_there_is_a_store() {
+fn short_names_are_taken_with_a_store() {
     let takes = |store| {
         let config = naming(LinkConfig { instance: 1, ..LinkConfig::default() }, store);
         Link::new(config, Now::ZERO).hello(LaneId(0), LaneRole::Control).short_names_below
@@ -543,14 +543,14 @@ fn nothing_is_named_to_a_peer_with_other_tags() {
     }
 }
 
-/// Has a neighbour ask for three seconds for all that side 1 reads.
+/// Has a neighbour ask for three seconds for each read of side 1.
 fn wait_for_neighbour(pair: &mut Pair) {
     let now = pair.now;
     (0..300).for_each(|ticket| pair.sides[1].link.handle_store_wait(ticket, Now::from_secs(3), now));
 }
 
 #[test]
-fn a_reset_waits_for_what_a_neighbour_was_given_time_for() {
+fn reset_waits_for_a_neighbours_extended_read() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     send(&mut pair, flow, &file);
@@ -572,13 +572,13 @@ fn a_reset_waits_for_what_a_neighbour_was_given_time_for() {
 }
 
 #[test]
-fn time_that_a_neighbour_asked_for_is_kept_when_more_of_the_block_is_planned() {
+fn neighbours_extra_time_survives_further_planning_of_the_block() {
     let (mut pair, flow) = pair();
     let (file, fresh) = (pair.random_bytes(14_000), pair.random_bytes(14_000));
     send(&mut pair, flow, &file);
     let (new, other) = (pair.connect(0), pair.connect(0));
     pair.pass(Now::from_millis(300));
-    // What is new stands on its lane, so that what names it waits.
+    // The new part is stuck on its lane, so the names of it wait.
     let lanes = pair.lanes();
     lanes.iter().for_each(|lane| pair.block(*lane, 0, true));
     pair.send(0, new, &fresh);

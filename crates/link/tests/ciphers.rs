@@ -1,4 +1,4 @@
-//! Streams that turn to a cipher and back, between two links.
+//! Streams with changes to a cipher and back, between two links.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn tls_behind_a_tunnel_request_is_neither_remembered_nor_unnamed() {
     let out = pair.sides[1].link.stats().out;
     assert_eq!(out.uncoded, secret.len() as u64);
     assert!(out.remembered <= (sent.len() - secret.len()) as u64, "{out:?}");
-    // Of the client, which sends little, the hello alone was seen: its gateway knows by what comes back.
+    // Of the client, with few bytes, the hello alone was seen: its gateway knows by the answers.
     let is_tls = FlowOutcome::Cipher(Cipher::Tls);
     assert_eq!(outcome(&pair, 1, flow), (is_tls, Some(answer.len() as u64)));
     assert_eq!(outcome(&pair, 0, flow), (is_tls, Some(answer.len() as u64)));

@@ -1,4 +1,4 @@
-//! An end that takes no new flows: what it says, what the other makes of it, and when that is over.
+//! An end without new flows: its notice, the peer's reaction, and its end.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -13,14 +13,14 @@ use oncewire_link::{
 
 const CONTROL: LaneId = LaneId(1);
 
-/// What a link sends on a lane.
+/// A link's bytes on a lane.
 fn said(link: &mut Link, lane: LaneId) -> Vec<u8> {
     let mut out = Vec::new();
     while link.poll_transmit(lane, Now::ZERO, &mut out) {}
     out
 }
 
-/// How often these bytes say that no flows are taken.
+/// The number of draining notices in these bytes.
 fn news(bytes: &[u8]) -> usize {
     let (mut count, mut rest) = (0, bytes);
     while let Some((kind, body, used)) = take_frame(rest).unwrap() {
@@ -57,7 +57,7 @@ fn request() -> OpenRequest {
 }
 
 #[test]
-fn it_is_said_once_and_again_on_a_new_control_lane() {
+fn notice_comes_once_and_again_on_a_new_control_lane() {
     let mut link = Link::new(config(true, 1), Now::ZERO);
     meet(&mut link, CONTROL, &hello(2));
     assert_eq!(news(&said(&mut link, CONTROL)), 0);
@@ -66,7 +66,7 @@ fn it_is_said_once_and_again_on_a_new_control_lane() {
     assert_eq!(news(&said(&mut link, CONTROL)), 1);
     meet(&mut link, LaneId(2), &hello(2));
     assert_eq!(news(&said(&mut link, CONTROL)) + news(&said(&mut link, LaneId(2))), 1);
-    // And to a peer that comes only now.
+    // And to a peer met only now.
     meet(&mut link, LaneId(3), &hello(3));
     assert_eq!(news(&said(&mut link, LaneId(3))), 1);
 }
@@ -80,7 +80,7 @@ fn a_peer_of_version_1_is_not_told() {
 }
 
 #[test]
-fn flows_that_are_open_go_on_and_no_new_one_is_opened() {
+fn open_flows_go_on_and_no_new_one_opens() {
     let mut pair = Pair::new(1);
     let flow = pair.connect(0);
     pair.sides[1].link.drain();
@@ -97,7 +97,7 @@ fn flows_that_are_open_go_on_and_no_new_one_is_opened() {
 }
 
 #[test]
-fn a_peer_that_comes_anew_takes_flows_again_and_one_that_is_only_away_does_not() {
+fn restarted_peer_takes_flows_again_and_an_absent_one_not() {
     let mut pair = Pair::new(2);
     pair.sides[1].link.drain();
     pair.run();
@@ -113,10 +113,10 @@ fn a_peer_that_comes_anew_takes_flows_again_and_one_that_is_only_away_does_not()
 }
 
 #[test]
-fn an_open_that_was_under_way_is_turned_back_and_is_news_by_itself() {
+fn open_under_way_is_turned_back_and_is_news() {
     let mut pair = Pair::new(3);
     let flow = pair.open(0);
-    // What the draining side says on the control lane arrives later than the answer.
+    // The draining side's words on the control lane arrive later than the answer.
     let control = pair.lanes()[0];
     pair.sides[1].link.drain();
     pair.block(control, 1, true);
@@ -130,7 +130,7 @@ fn an_open_that_was_under_way_is_turned_back_and_is_news_by_itself() {
     assert!(pair.sides.iter().all(|side| side.link.open_flows() == 0));
 }
 
-/// Has a link that drains be asked for a flow by a peer with this hello; returns its answers.
+/// Has a draining link be asked for a flow by a peer with this hello; returns its answers.
 fn asked(link: &mut Link, hello: &Hello) -> Vec<Result<(), OpenFailure>> {
     meet(link, CONTROL, hello);
     link.drain();
@@ -143,7 +143,7 @@ fn asked(link: &mut Link, hello: &Hello) -> Vec<Result<(), OpenFailure>> {
 }
 
 #[test]
-fn a_peer_that_does_not_understand_why_is_told_what_it_understands() {
+fn refusal_is_translated_for_an_older_peer() {
     let mut link = Link::new(config(true, 1), Now::ZERO);
     assert_eq!(asked(&mut link, &hello(2)), [Err(OpenFailure::Draining)]);
     let mut link = Link::new(config(true, 1), Now::ZERO);
@@ -153,7 +153,7 @@ fn a_peer_that_does_not_understand_why_is_told_what_it_understands() {
 }
 
 #[test]
-fn a_flow_that_was_offered_before_is_answered_in_words_that_the_peer_understands() {
+fn earlier_offer_is_answered_in_words_of_the_peer() {
     for (understands, told) in
         [(Understood::ALL, OpenFailure::Draining), (Understood::default(), OpenFailure::Other)]
     {

@@ -1,4 +1,4 @@
-//! What small exchanges on an open flow cost, in simulated time.
+//! The cost of small exchanges on an open flow, in simulated time.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{Pair, Said};
 use oncewire_codec::wire::{Frame, Understood, take_frame};
 use oncewire_link::{FlowId, Now, records};
 
-/// The bytes of TLS records that carry what was said: 22 each beside the frames.
+/// The bytes of TLS records around the frames: 22 each beside the frames.
 fn wire(pair: &Pair) -> usize {
     let bytes = |said: &Said| match said {
         Said::Frames { bytes, .. } => records(bytes).map(|record| record.len() + 22).sum(),
@@ -15,7 +15,7 @@ fn wire(pair: &Pair) -> usize {
     pair.said.iter().map(bytes).sum()
 }
 
-/// Says for each frame of a kind what it is, in order.
+/// Maps each frame of a kind, in order.
 fn frames<T>(pair: &Pair, of: impl Fn(&Frame<'_>) -> Option<T>) -> Vec<T> {
     let mut found = Vec::new();
     for said in &pair.said {
@@ -29,7 +29,7 @@ fn frames<T>(pair: &Pair, of: impl Fn(&Frame<'_>) -> Option<T>) -> Vec<T> {
     found
 }
 
-/// A pair with a flow on which much was said before, both ways, and so many bytes there and back each time.
+/// A pair and a flow with much earlier traffic both ways, and so many bytes there and back each time.
 fn exchanges(pair: &mut Pair, len: usize, count: usize, answer_after: Now, pause: Now) -> usize {
     let flow = pair.connect(0);
     let mut sent = [Vec::new(), Vec::new()];
@@ -92,7 +92,7 @@ fn acknowledgement_of_a_few_bytes_waits_for_their_answer() {
     pair.pass(Now::from_millis(1));
     assert_eq!(acks(&pair), 1);
     assert_eq!(pair.sides[0].link.flow(flow).map(|flow| flow.unacked), Some(0));
-    // What waits for more than memory is acknowledged as soon as ever: a context, or the end of a stream.
+    // Frames that hold more than memory are acknowledged as soon as ever: a context, or the end of a stream.
     let text = common::text(300);
     let now = pair.now;
     type Send = fn(&mut Pair, FlowId, &[u8], Now);
@@ -127,7 +127,7 @@ fn short_blocks_cross_uncoded_and_longer_ones_coded() {
 }
 
 #[test]
-fn flows_that_share_a_lane_do_not_go_on_from_each_other() {
+fn flows_on_one_lane_share_no_context() {
     let mut pair = Pair::new(4);
     let flows: Vec<FlowId> = (0..20).map(|_| pair.connect(0)).collect();
     let mut sent = vec![Vec::new(); flows.len()];

@@ -1,4 +1,4 @@
-//! What members of a trust group say to each other beside the flows.
+//! Frames between members of a trust group.
 
 mod common;
 
@@ -9,7 +9,7 @@ use oncewire_codec::wire::{GroupFrame, Load, MAX_BLOCK};
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{LaneId, LaneRole, LinkConfig, Now};
 
-/// The settings of an end that is of the group with a key, if any.
+/// The settings of an end in the group of a key, if any.
 fn naming(first: bool, group: Option<u8>) -> LinkConfig {
     let names = NamesConfig {
         key: NameKey::new([1 + u8::from(first); 32]),
@@ -31,7 +31,7 @@ fn put(first: u8) -> GroupFrame {
 }
 
 #[test]
-fn members_of_a_group_hear_each_other_in_order_whatever_flows_do() {
+fn members_hear_each_other_in_order_beside_flows() {
     let mut pair = Pair::with(1, naming(true, Some(7)), naming(false, Some(7)));
     let flow = pair.connect(0);
     let bytes = pair.random_bytes(300_000);
@@ -51,7 +51,7 @@ fn members_of_a_group_hear_each_other_in_order_whatever_flows_do() {
     assert_eq!(pair.sides[0].heard, [load(99)]);
 }
 
-/// Whether each end of a pair takes the other for one of its group; what is said to one that is not is passed over.
+/// Whether each end of a pair takes the other for one of its group; words to others are passed over.
 fn members(mut pair: Pair) -> [bool; 2] {
     pair.connect(0);
     let told = [0, 1].map(|side| pair.sides[side].link.tell_group(load(1)).is_ok());
@@ -82,7 +82,7 @@ fn only_peers_with_the_group_key_are_members() {
 fn peer_without_proof_is_no_member() {
     for proves in [[true, false], [false, true], [false, false]] {
         let pair = Pair::proving(1, naming(true, Some(7)), naming(false, Some(7)), proves);
-        // The shell says what it has checked; here each end goes by the other's proof alone.
+        // The shell reports its checks; here each end goes by the other's proof alone.
         assert_eq!(members(pair), [proves[1], proves[0]]);
     }
 }
@@ -99,7 +99,7 @@ fn hello_never_carries_the_group_name_key() {
     }
 }
 
-/// Sends a file twice on one link, the second time past the log; returns the plain bytes that names stood for.
+/// Sends a file twice on one link, the second time past the log; returns the plain bytes behind names.
 fn named_the_second_time(pair: &mut Pair) -> u64 {
     pair.plan = Plan { layers: Layers::Names, ..Plan::default() };
     let file = pair.random_bytes(100_000);
@@ -127,14 +127,14 @@ fn peer_without_proof_is_still_named_its_own_chunks() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_forgotten_with_the_last_lane() {
+fn queue_is_bounded_and_forgotten_with_the_last_lane() {
     let mut pair = Pair::with(1, naming(true, Some(7)), naming(false, Some(7)));
     pair.connect(0);
     let mut taken = |frame: &GroupFrame| {
         let is_taken = |_: &usize| pair.sides[0].link.tell_group(frame.clone()).is_ok();
         (0..1_000_000).filter(is_taken).count()
     };
-    // What is urgent has room where the rest has none.
+    // Urgent frames have room in spite of a full queue.
     let chunk = GroupFrame::Chunk { request: 1, bytes: Some(Bytes::from(vec![1; MAX_BLOCK])) };
     let full = [(put(1), 4 << 20), (chunk, 7 << 20), (load(1), 8 << 20)];
     let mut waiting = 0;
@@ -156,7 +156,7 @@ fn what_waits_is_bounded_and_forgotten_with_the_last_lane() {
 }
 
 #[test]
-fn what_one_gateway_of_a_site_was_sent_is_named_to_another_from_its_small_chunks_on() {
+fn content_at_one_gateway_is_named_to_its_neighbour() {
     let start = |seed| {
         let store = LinkConfig { store: Some(77), ..naming(false, Some(7)) };
         let mut pair = Pair::with(seed, naming(true, Some(7)), store);

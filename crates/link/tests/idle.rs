@@ -1,4 +1,4 @@
-//! What an idle link says, and how it still finds out that its peer or a lane is gone, in simulated time.
+//! The traffic of an idle link, and its detection of a dead peer or lane, in simulated time.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn at_rest(seed: u64, spare_lanes: u32, dead_after: Option<Now>) -> Pair {
     pair
 }
 
-/// The bytes of TLS records that carry what was said: 22 each beside the frames.
+/// The bytes of TLS records around the frames: 22 each beside the frames.
 fn wire(pair: &Pair) -> usize {
     let bytes = |said: &Said| match said {
         Said::Frames { bytes, .. } => records(bytes).map(|record| record.len() + 22).sum(),
@@ -28,7 +28,7 @@ fn wire(pair: &Pair) -> usize {
     pair.said.iter().map(bytes).sum()
 }
 
-/// The lanes on which either side asked for a sign of life, in order.
+/// The lanes of either side's pings, in order.
 fn asked_on(pair: &Pair) -> Vec<LaneId> {
     let mut lanes = Vec::new();
     for said in &pair.said {
@@ -50,7 +50,7 @@ fn silence(pair: &mut Pair, lanes: &[LaneId]) {
 }
 
 #[test]
-fn idle_minute_costs_a_kilobyte_whatever_the_lanes() {
+fn idle_minute_costs_a_kilobyte_with_any_lanes() {
     for spare_lanes in [1, 2, 62] {
         let mut pair = at_rest(1, spare_lanes, None);
         pair.pass(60 * SECOND);
@@ -65,7 +65,7 @@ fn idle_minute_costs_a_kilobyte_whatever_the_lanes() {
 }
 
 #[test]
-fn both_ends_of_an_idle_link_have_their_turn_to_ask() {
+fn both_ends_of_an_idle_link_take_turns_to_ask() {
     let mut pair = at_rest(2, 1, None);
     pair.pass(60 * SECOND);
     let mut askers = Vec::new();
@@ -81,7 +81,7 @@ fn both_ends_of_an_idle_link_have_their_turn_to_ask() {
 }
 
 #[test]
-fn dead_peer_of_an_idle_link_is_found_within_dead_after() {
+fn dead_peer_of_idle_link_is_found_within_dead_after() {
     for (dead_after, dead) in [(None, 10), (Some(1), 1), (Some(2), 2), (Some(60), 60), (Some(3600), 3600)] {
         for spare_lanes in [1, 62] {
             for tenths in 0..10 {
@@ -91,7 +91,7 @@ fn dead_peer_of_an_idle_link_is_found_within_dead_after() {
                 pair.reachable = false;
                 let lanes = pair.lanes();
                 silence(&mut pair, &lanes);
-                // In the harness a lane that one end closes ends at the other too: so the first end counts.
+                // In the harness a lane closed by one end ends at the other, too: so the first end counts.
                 pair.pass(dead);
                 let up = pair.sides.each_ref().map(|side| side.link.is_up());
                 assert_eq!(up, [false; 2], "{dead:?} after {tenths} tenths with {spare_lanes}");
@@ -101,7 +101,7 @@ fn dead_peer_of_an_idle_link_is_found_within_dead_after() {
 }
 
 #[test]
-fn lanes_that_answer_stay_where_the_probed_one_is_dead() {
+fn answering_lanes_stay_after_death_of_the_probed_one() {
     let mut pair = at_rest(4, 8, None);
     pair.pass(5 * SECOND);
     let probed = asked_on(&pair)[0];
@@ -138,7 +138,7 @@ fn lane_cut_during_idleness_is_found_with_its_first_use() {
 }
 
 #[test]
-fn lane_in_use_without_an_answer_is_dead_after_dead_after() {
+fn lane_in_use_without_answer_dies_after_dead_after() {
     let mut pair = at_rest(6, 4, None);
     let flow = pair.connect(0);
     let bytes = pair.random_bytes(100_000);
@@ -155,7 +155,7 @@ fn lane_in_use_without_an_answer_is_dead_after_dead_after() {
 }
 
 #[test]
-fn busy_lane_is_asked_for_its_round_trip_as_often_as_ever() {
+fn busy_lane_is_asked_for_its_round_trip() {
     let mut pair = at_rest(7, 1, None);
     let flow = pair.connect(0);
     pair.said.clear();
@@ -166,6 +166,6 @@ fn busy_lane_is_asked_for_its_round_trip_as_often_as_ever() {
     }
     let asked = asked_on(&pair);
     let probed = asked.iter().filter(|lane| **lane == LaneId(1)).count();
-    // Each end each 2.5 s on the lane that carries it.
+    // Each end each 2.5 s on the flow's lane.
     assert!((14..=18).contains(&(asked.len() - probed)), "{asked:?}");
 }

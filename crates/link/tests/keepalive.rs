@@ -1,4 +1,4 @@
-//! How often applications' hosts probe their connections: what one end says, and what the other knows.
+//! Keep-alive intervals of applications' hosts, told to the other end.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -25,7 +25,7 @@ fn the_far_end_knows_the_latest_interval() {
 }
 
 #[test]
-fn what_was_lost_with_a_lane_is_said_again() {
+fn interval_lost_with_a_lane_is_said_again() {
     let mut pair = Pair::new(2);
     let flow = pair.connect(0);
     pair.reachable = false;

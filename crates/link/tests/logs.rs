@@ -1,4 +1,4 @@
-//! What two links remember: limits, forgetting, memory that is given back.
+//! The logs of two links: limits, clearing, and released memory.
 
 mod common;
 
@@ -33,14 +33,14 @@ fn notes_of_logs_name_their_direction() {
     assert_eq!(said(LogSide::Inbound, resumed), format!("{inbound}is resumed in epoch 3: up to 7 {can}"));
 }
 
-/// What both ends say of their logs, and what they count: of what side 0 sends, and then of what it receives.
+/// Both ends' events on their logs, and their counts: for side 0's output, and then for its input.
 fn starts(pair: &Pair) -> [[LogStarts; 2]; 2] {
     let [near, far] = pair.sides.each_ref().map(|side| side.link.stats());
     [[near.out.log_starts, far.inbound.log_starts], [far.out.log_starts, near.inbound.log_starts]]
 }
 
 #[test]
-fn both_ends_say_the_same_of_a_log_when_one_restarts() {
+fn both_ends_agree_on_a_log_after_one_restarts() {
     let persisting = |config| LinkConfig { persist: true, ..config };
     for (restarted, is_kept) in [(0, true), (1, true), (0, false), (1, false)] {
         let mut pair = Pair::with(31, persisting(config(true, 1)), persisting(config(false, 2)));
@@ -78,7 +78,7 @@ fn both_ends_say_the_same_of_a_log_when_one_restarts() {
 }
 
 #[test]
-fn a_limit_of_either_end_holds_for_both_and_can_be_lifted() {
+fn limit_of_either_end_holds_for_both_until_lifted() {
     for limited in [0, 1] {
         let mut pair = Pair::new(20 + limited as u64);
         let limits = LogLimits { out: 300_000, inbound: 300_000 };
@@ -105,7 +105,7 @@ fn a_limit_of_either_end_holds_for_both_and_can_be_lifted() {
 }
 
 #[test]
-fn logs_tell_once_that_so_much_was_remembered() {
+fn logs_report_once_at_a_fill_level() {
     let mut pair = Pair::new(21);
     let filled = |pair: &Pair| [pair.sides[0].filled, pair.sides[1].filled];
     let bytes = pair.random_bytes(400_000);
@@ -121,7 +121,7 @@ fn logs_tell_once_that_so_much_was_remembered() {
 }
 
 #[test]
-fn a_limit_that_falls_before_the_sender_hears_of_it_costs_a_round_trip_and_no_byte() {
+fn falling_limit_costs_a_round_trip_and_no_byte() {
     let mut pair = Pair::new(22);
     let bytes = pair.random_bytes(700_000);
     cross(&mut pair, &bytes);
@@ -143,7 +143,7 @@ fn a_limit_that_falls_before_the_sender_hears_of_it_costs_a_round_trip_and_no_by
 }
 
 #[test]
-fn blocks_that_nobody_compared_have_digests_that_both_ends_understand() {
+fn uncompared_blocks_have_digests_common_to_both_ends() {
     for highway in [true, false] {
         let chunks = |config: LinkConfig| LinkConfig {
             plan: Plan { matching: Matching::Chunk, ..config.plan },
@@ -179,7 +179,7 @@ fn either_end_can_have_everything_forgotten() {
     }
 }
 
-/// Puts what both sides had written of their logs together, as files would.
+/// Puts both sides' written logs together, as files would.
 fn kept(pair: &mut Pair, side: usize, logs: &mut [Option<SavedLog>; 2]) {
     while let Some((which, write)) = pair.sides[side].link.poll_log_write() {
         let log = &mut logs[usize::from(which == LogSide::Inbound)];
@@ -194,8 +194,8 @@ fn kept(pair: &mut Pair, side: usize, logs: &mut [Option<SavedLog>; 2]) {
 }
 
 #[test]
-fn an_end_with_the_larger_log_is_warm_after_a_restart_with_what_has_room_in_the_smaller_one() {
-    // With what it sends, and with what it receives. No more in flight than a quarter of the smaller log.
+fn larger_log_is_warm_after_restart_within_the_smaller() {
+    // As the sender's log, and as the receiver's. No more in flight than a quarter of the smaller log.
     for larger in [0, 1] {
         let configs = [config(true, 1), config(false, 2)].map(|config| LinkConfig {
             persist: true,
@@ -216,7 +216,7 @@ fn an_end_with_the_larger_log_is_warm_after_a_restart_with_what_has_room_in_the_
         // The last quarter of the smaller log at least.
         let last = &bytes[bytes.len() - 70_000..];
         assert!(cross(&mut pair, last) > 69_000, "side {larger} started cold");
-        // What is beyond the smaller log is gone at both ends.
+        // Content beyond the smaller log is gone at both ends.
         cross(&mut pair, &bytes[..150_000]);
         assert!(cross(&mut pair, &bytes[..150_000]) > 149_000);
         let stats = pair.sides[1].link.stats().inbound;
@@ -226,8 +226,8 @@ fn an_end_with_the_larger_log_is_warm_after_a_restart_with_what_has_room_in_the_
 }
 
 #[test]
-fn released_logs_take_no_memory_and_come_back_as_they_were() {
-    // The files are laid out for a log of 1 MiB, whatever both ends agreed on.
+fn released_logs_take_no_memory_and_come_back_unchanged() {
+    // The files are laid out for a log of 1 MiB, for any agreement of both ends.
     for capacity in [1 << 20, 900 << 10] {
         logs_are_released_and_come_back(capacity);
     }
@@ -250,7 +250,7 @@ fn logs_are_released_and_come_back(capacity: u64) {
         (out.released, inbound.released, out.memory < 300_000 && inbound.memory < 300_000)
     };
     assert_eq!(sizes(&pair), (true, true, true));
-    // Traffic on a flow that had only paused: the sender refers to nothing, and both ask for what they released.
+    // Traffic on a paused flow: the sender refers to nothing, and both ask for their released logs.
     pair.send(0, idle, &bytes[..100_000]);
     pair.pass(Now::from_secs(1));
     assert_eq!(pair.sides[1].stream(idle).bytes, bytes[..100_000]);
@@ -260,7 +260,7 @@ fn logs_are_released_and_come_back(capacity: u64) {
         let config = persisting(config(side == 0, side as u64 + 1));
         let agreed = pair.sides[side].link.stats().inbound.log_capacity;
         let loaded = LoadedLogs::new(&config, SavedLogs { out, inbound }, agreed);
-        // The sender first: what it refers to again has to wait at the other end.
+        // The sender first: its new references have to wait at the other end.
         pair.sides[side].link.restore_logs(loaded, pair.now);
         if side == 0 {
             pair.send(0, idle, &bytes[200_000..]);
@@ -279,7 +279,7 @@ fn logs_are_released_and_come_back(capacity: u64) {
 }
 
 #[test]
-fn released_logs_that_are_not_found_again_cost_savings_and_no_byte() {
+fn released_and_lost_logs_cost_savings_and_no_byte() {
     let mut pair = Pair::new(26);
     let bytes = pair.random_bytes(300_000);
     cross(&mut pair, &bytes);
@@ -309,7 +309,7 @@ fn logs_are_not_released_while_anything_is_under_way() {
     assert!(pair.sides[0].link.release_logs());
 }
 
-/// Copies what a side has in memory of both logs, as onto a disk that has nothing of it.
+/// Copies a side's memory of both logs, as onto an empty disk.
 fn copied(pair: &Pair, side: usize) -> [Option<SavedLog>; 2] {
     [LogSide::Out, LogSide::Inbound].map(|which| {
         let mut copied: Option<SavedLog> = None;
@@ -330,7 +330,7 @@ fn copied(pair: &Pair, side: usize) -> [Option<SavedLog>; 2] {
 }
 
 #[test]
-fn what_was_remembered_before_anybody_wrote_it_can_be_written_later() {
+fn unwritten_log_content_can_be_written_later() {
     let mut pair = Pair::with(26, config(true, 1), config(false, 2));
     let bytes = pair.random_bytes(300_000);
     cross(&mut pair, &bytes);

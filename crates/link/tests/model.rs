@@ -1,10 +1,10 @@
-//! The model of a link: random applications on random lanes, against what each flow was given.
+//! The model of a link: random applications on random lanes, against the delivered bytes.
 //!
-//! Applications send, stop reading, end and reset; lanes are cut, go deaf one way, are replaced, all vanish; sides restart, with their
-//! chunk stores or without, or take no new flows until they do; stores hang, refuse and forget; what is sent is limited or not, windows are small or large,
-//! and members of a group tell what they have, rightly and wrongly. A
-//! stream must at all times be a prefix of what was sent; one that ended in order must be all of it; and in the
-//! end nothing may be left behind.
+//! Applications send, stop reading, end and reset; lanes are cut, go deaf one way, are replaced, all vanish; sides
+//! restart, with their chunk stores or without, or take no new flows until they do; stores hang, refuse and forget;
+//! output is limited or not, windows are small or large, and members of a group announce chunks, rightly and wrongly.
+//! A stream must at all times be a prefix of the sent bytes; one with a clean end must be all of them; and in the end
+//! nothing may be left behind.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
@@ -20,14 +20,14 @@ use oncewire_codec::wire::{Frame, GroupFrame, Sought};
 use oncewire_link::{FlowId, LinkConfig, LogLimits, Now, ResetReason, StoreRequest, StoreState};
 use rand_pcg::rand_core::Rng;
 
-/// What the model knows of a flow: what each side's application has sent, ended, reset.
+/// The model's state of a flow: sent bytes, end and reset of each side's application.
 #[derive(Default)]
 struct Reference {
     sent: [Vec<u8>; 2],
     finished: [bool; 2],
     /// Whether either application reset the flow, or a side restarted.
     broken: bool,
-    /// Which side opened it.
+    /// The opening side.
     opener: usize,
 }
 
@@ -35,11 +35,11 @@ struct Model {
     pair: Pair,
     flows: BTreeMap<FlowId, Reference>,
     history: Vec<u8>,
-    /// Which sides take no new flows.
+    /// Sides without new flows.
     drains: [bool; 2],
-    /// Flows that were opened with a side that took none.
+    /// Flows opened towards a draining side.
     turned_back: u64,
-    /// Whose applications are about to give more.
+    /// Applications about to give more.
     expecting: Vec<(usize, FlowId)>,
 }
 
@@ -54,7 +54,7 @@ const CREDITS: [u64; 5] = [20_000, 3_000, 150_000, 64 << 10, 300_000];
 /// Bits a second.
 const RATES: [Option<u64>; 4] = [None, Some(4_000_000), None, Some(20_000_000)];
 const MAX_SEND: u64 = 40_000;
-/// What a link may hold of an application before it is read no further.
+/// The link's queue for an application before it is read no further.
 const QUEUE: usize = 512 * 1024;
 
 impl Model {
@@ -158,7 +158,7 @@ impl Model {
         }
     }
 
-    /// A member of the group tells of chunks that its neighbours can read, or asks for some, or says anything.
+    /// A member of the group announces chunks readable at its neighbours, or asks for some, or says anything.
     fn talk(&mut self) {
         let side = self.pair.below(2) as usize;
         let (what, at) = (self.pair.below(4), self.pair.below(self.history.len() as u64) as usize);
@@ -166,7 +166,7 @@ impl Model {
         let Some(key) = self.pair.sides[side].config.names.as_ref().map(|names| names.key.clone()) else {
             return;
         };
-        // Chunks of what was sent, of which the other side may have heard or not.
+        // Chunks of sent bytes, known to the other side or not.
         let mut tree = Tree::new(Shape::default());
         let nodes = tree.grow(&self.history[at..(at + 7000).min(self.history.len())]);
         let tags: Vec<u64> = nodes
@@ -228,7 +228,7 @@ impl Model {
         }
     }
 
-    /// The accepting side asks for another lane in one's place, whatever is under way on it.
+    /// The accepting side asks for another lane in one's place, in the midst of traffic.
     fn wear(&mut self) {
         let lanes = self.pair.lanes();
         let pick = self.pair.below(lanes.len() as u64) as usize;
@@ -242,12 +242,12 @@ impl Model {
         let chunks = std::mem::take(&mut self.pair.sides[side].chunks);
         self.pair.restart(side);
         self.drains[side] = false;
-        // The store's id is the same, whatever is left of it.
+        // The store's id is the same, with any content.
         if self.pair.below(2) == 0 {
             self.pair.sides[side].chunks = chunks;
         }
         self.flows.values_mut().for_each(|flow| flow.broken = true);
-        // The applications of the side that restarted are gone with it.
+        // The applications of the restarted side are gone with it.
         self.pair.sides[side].received.clear();
         self.pair.sides[side].stalled.clear();
     }
@@ -258,7 +258,7 @@ impl Model {
         match self.drains[side] {
             true => self.restart(side),
             false if self.pair.below(6) == 0 => {
-                // An open that is under way is told so.
+                // An open under way learns of it.
                 if self.pair.below(2) == 0 {
                     self.open();
                 }
@@ -269,7 +269,7 @@ impl Model {
         }
     }
 
-    /// Takes note of flows whose far side took none: nothing of them may have arrived.
+    /// Takes note of flows towards a draining side: nothing of them may have arrived.
     fn note_turned_back(&mut self) {
         for (&id, flow) in self.flows.iter_mut().filter(|(_, flow)| !flow.broken) {
             let far = 1 - flow.opener;
@@ -365,7 +365,7 @@ impl Model {
         }
     }
 
-    /// Lets every application read and end, and checks that all arrived and nothing is left.
+    /// Lets every application read and end, and checks that everything arrived and nothing is left.
     fn settle(&mut self) {
         for side in [0, 1] {
             self.pair.sides[side].stalled.clear();
@@ -418,7 +418,7 @@ impl Model {
 }
 
 #[test]
-fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
+fn streams_are_right_and_nothing_is_left_behind() {
     let (mut whole, mut resumed, mut copied, mut waited) = (0, 0, 0, 0);
     let (mut hits, mut requested, mut turned_back, mut renewed) = (0, 0, 0, 0);
     let seeds = more_seeds().unwrap_or(0..SEEDS);
@@ -449,7 +449,7 @@ fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
     if runs < SEEDS {
         return println!("too few runs to say that all of it happened");
     }
-    // The runs must have been where it is dangerous.
+    // The runs must have met the dangerous cases.
     assert!(turned_back > runs / 20 && renewed > runs);
     assert!(hits > runs << 12 && requested > runs << 10);
     assert!(whole as u64 > runs && resumed > runs && copied > runs << 17 && waited > runs);
@@ -457,7 +457,7 @@ fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
 
 const SEEDS: u64 = 60;
 
-/// Other runs than those of every test: `ONCEWIRE_SEEDS=1000..2000`, or `7..8` for one that failed.
+/// Other runs than those of every test: `ONCEWIRE_SEEDS=1000..2000`, or `7..8` for a failed one.
 #[allow(clippy::disallowed_methods, reason = "which runs is said by whoever starts them")]
 fn more_seeds() -> Option<std::ops::Range<u64>> {
     let seeds = std::env::var("ONCEWIRE_SEEDS").ok()?;

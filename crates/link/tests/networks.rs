@@ -1,4 +1,4 @@
-//! Who fronts which networks: said whole, restated, and never out of date.
+//! Announced networks: complete, repeated, and never out of date.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -15,7 +15,7 @@ fn network(text: &str) -> Network {
     text.parse().unwrap()
 }
 
-/// A link that dials.
+/// A dialling link.
 fn link() -> Link {
     Link::new(config(true, 1), Now::ZERO)
 }
@@ -31,7 +31,7 @@ fn meet(link: &mut Link, lane: LaneId, role: LaneRole, hello: &Hello) {
     link.handle_lane_up(said, hello, lane, role, true, Now::ZERO).unwrap();
 }
 
-/// What the link sends on a lane of its networks.
+/// The link's announcements on a lane.
 fn told(link: &mut Link, lane: LaneId) -> Vec<Networks> {
     let mut out = Vec::new();
     while link.poll_transmit(lane, Now::ZERO, &mut out) {}
@@ -51,7 +51,7 @@ fn hear(link: &mut Link, serial: u64, networks: Vec<Network>) {
     link.handle_input(CONTROL, &mut BytesMut::from(&input[..]), Now::ZERO).unwrap();
 }
 
-/// What the link has said of the peer's networks since it was last asked.
+/// The link's events on the peer's networks since the last call.
 fn announced(link: &mut Link) -> Vec<Vec<Network>> {
     let mut all = Vec::new();
     while let Some(event) = link.poll_event() {
@@ -63,7 +63,7 @@ fn announced(link: &mut Link) -> Vec<Vec<Network>> {
 }
 
 #[test]
-fn networks_are_said_again_on_a_new_control_lane_under_the_same_number() {
+fn networks_are_repeated_on_a_new_control_lane() {
     let mut link = link();
     let ten = vec![network("10.0.0.0/8")];
     link.announce(ten.clone());
@@ -77,7 +77,7 @@ fn networks_are_said_again_on_a_new_control_lane_under_the_same_number() {
 }
 
 #[test]
-fn a_change_is_said_at_once_and_what_is_no_change_is_not() {
+fn change_is_announced_at_once_and_repetition_is_not() {
     let mut link = link();
     meet(&mut link, CONTROL, LaneRole::Control, &hello(2, VERSION));
     assert_eq!(told(&mut link, CONTROL), [Networks { serial: 1, networks: vec![] }]);
@@ -93,7 +93,7 @@ fn a_change_is_said_at_once_and_what_is_no_change_is_not() {
 }
 
 #[test]
-fn the_highest_number_counts_whatever_the_order() {
+fn highest_number_counts_in_any_order() {
     let mut link = link();
     meet(&mut link, CONTROL, LaneRole::Control, &hello(2, VERSION));
     let (old, new) = (vec![network("10.0.0.0/8")], vec![network("10.1.0.0/16")]);
@@ -104,7 +104,7 @@ fn the_highest_number_counts_whatever_the_order() {
 }
 
 #[test]
-fn a_new_process_counts_anew_and_the_old_word_holds_until_it_speaks() {
+fn new_process_counts_anew_after_its_first_word() {
     let mut link = link();
     meet(&mut link, CONTROL, LaneRole::Control, &hello(2, VERSION));
     hear(&mut link, 9, vec![network("10.0.0.0/8")]);
@@ -117,7 +117,7 @@ fn a_new_process_counts_anew_and_the_old_word_holds_until_it_speaks() {
 }
 
 #[test]
-fn a_peer_of_version_1_is_told_nothing_and_fronts_nothing() {
+fn peer_of_version_1_is_told_nothing_and_fronts_nothing() {
     let mut link = link();
     link.announce(vec![network("10.0.0.0/8")]);
     meet(&mut link, CONTROL, LaneRole::Control, &hello(2, 1));

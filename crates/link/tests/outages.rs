@@ -1,4 +1,4 @@
-//! Outages of every kind, in simulated time: what flows survive, and how those end that do not.
+//! Outages of every kind, in simulated time: surviving flows and failing ones.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn ends_right(pair: &mut Pair, flow: FlowId, bytes: &[Vec<u8>; 2]) {
 }
 
 #[test]
-fn a_flow_that_is_half_closed_for_an_hour_goes_on_whichever_end_closed() {
+fn half_closed_flow_survives_an_hour_for_either_end() {
     for closer in [0, 1] {
         let mut pair = Pair::new(1);
         let flow = pair.connect(0);
@@ -57,7 +57,7 @@ fn a_flow_that_is_half_closed_for_an_hour_goes_on_whichever_end_closed() {
 }
 
 #[test]
-fn a_window_that_stays_closed_for_ten_minutes_is_no_outage() {
+fn window_closed_for_ten_minutes_is_no_outage() {
     let mut pair = Pair::new(2);
     let flow = pair.connect(0);
     pair.sides[1].stalled.push(flow);
@@ -76,7 +76,7 @@ fn a_window_that_stays_closed_for_ten_minutes_is_no_outage() {
 }
 
 #[test]
-fn a_flow_resumes_once_however_many_lanes_break_with_its_own() {
+fn flow_resumes_once_for_any_number_of_broken_lanes() {
     for seed in 0..8 {
         println!("seed {seed}");
         let (mut pair, flow, bytes) = under_way(seed);
@@ -88,7 +88,7 @@ fn a_flow_resumes_once_however_many_lanes_break_with_its_own() {
 }
 
 #[test]
-fn flow_that_comes_one_way_resumes_at_both_ends() {
+fn one_way_flow_resumes_at_both_ends() {
     for sender in [0, 1] {
         let mut pair = Pair::new(3);
         let flow = pair.connect(0);
@@ -115,7 +115,7 @@ fn flow_that_comes_one_way_resumes_at_both_ends() {
 }
 
 #[test]
-fn flow_that_had_nothing_on_its_lane_resumes_at_neither_end() {
+fn flow_with_nothing_on_its_lane_resumes_at_neither_end() {
     let mut pair = Pair::new(4);
     let flow = pair.connect(0);
     for round in 0..3u8 {
@@ -130,7 +130,7 @@ fn flow_that_had_nothing_on_its_lane_resumes_at_neither_end() {
 }
 
 #[test]
-fn a_flow_that_loses_the_last_lane_is_said_to_wait_and_another_to_go_on() {
+fn flow_on_the_last_lost_lane_is_reported_as_waiting() {
     let mut told = Vec::new();
     for last in under_way(1).0.lanes() {
         let (mut pair, _, _) = under_way(1);
@@ -158,7 +158,7 @@ fn a_flow_that_loses_the_last_lane_is_said_to_wait_and_another_to_go_on() {
 }
 
 #[test]
-fn a_link_that_flaps_for_an_hour_delivers_everything_and_keeps_no_lane_too_many() {
+fn flapping_link_delivers_everything_and_keeps_no_extra_lane() {
     for seed in 0..4 {
         println!("seed {seed}");
         let (mut pair, flow, mut bytes) = under_way(seed);
@@ -189,7 +189,7 @@ fn a_link_that_flaps_for_an_hour_delivers_everything_and_keeps_no_lane_too_many(
 }
 
 #[test]
-fn a_link_that_loses_one_way_for_a_minute_is_given_up_and_its_flows_go_on() {
+fn flows_survive_a_link_deaf_one_way_for_a_minute() {
     for deaf in [0, 1] {
         let (mut pair, flow, bytes) = under_way(4);
         pair.reachable = false;
@@ -203,7 +203,7 @@ fn a_link_that_loses_one_way_for_a_minute_is_given_up_and_its_flows_go_on() {
 }
 
 #[test]
-fn lanes_that_go_deaf_while_new_ones_can_be_dialled_cost_seconds() {
+fn deaf_lanes_cost_seconds_while_others_can_be_dialled() {
     // As when a router on the way forgets its connections, but lets new ones through.
     let (mut pair, flow, bytes) = under_way(5);
     let old = pair.lanes();
@@ -216,8 +216,9 @@ fn lanes_that_go_deaf_while_new_ones_can_be_dialled_cost_seconds() {
 }
 
 #[test]
-fn lanes_that_only_the_dialling_end_loses_are_of_no_more_use_to_the_other_once_it_is_back() {
-    // As when its address changes: it is told so on one lane after the other, and nothing of that reaches the other end.
+fn lanes_lost_at_the_dialling_end_are_dropped_at_return() {
+    // As after a change of its address: it is told so on one lane after the other, and nothing of that reaches the
+    // other end.
     for seed in 0..8 {
         println!("seed {seed}");
         let mut pair = Pair::new(seed);
@@ -254,7 +255,7 @@ fn lanes_that_only_the_dialling_end_loses_are_of_no_more_use_to_the_other_once_i
 }
 
 #[test]
-fn a_clock_that_leaps_an_hour_costs_lanes_at_most_and_no_flow() {
+fn clock_leap_of_an_hour_costs_no_flow() {
     for leaping in [&[0][..], &[1], &[0, 1]] {
         let (mut pair, flow, bytes) = under_way(6);
         leaping.iter().for_each(|&side| pair.skew[side] += 3600 * SECOND);
@@ -263,12 +264,12 @@ fn a_clock_that_leaps_an_hour_costs_lanes_at_most_and_no_flow() {
 }
 
 #[test]
-fn a_clock_that_leaps_while_the_link_is_down_ends_flows_at_both_ends_alike() {
+fn clock_leap_during_an_outage_ends_flows_at_both_ends() {
     let (mut pair, flow, _) = under_way(7);
     pair.reachable = false;
     pair.cut_all();
     pair.pass(SECOND);
-    // One end slept through what the other waited for in vain.
+    // One end slept while the other waited in vain.
     pair.skew[0] += 3600 * SECOND;
     pair.pass(SECOND);
     assert_eq!(pair.sides[0].stream(flow).reset.as_deref(), Some(LOST));
@@ -279,7 +280,7 @@ fn a_clock_that_leaps_while_the_link_is_down_ends_flows_at_both_ends_alike() {
 }
 
 #[test]
-fn what_one_end_gave_up_ends_at_the_other_once_they_meet_again() {
+fn flow_given_up_by_one_end_ends_at_the_other() {
     for impatient in [0, 1] {
         let windows = [0, 1].map(|side| Now::from_secs(if side == impatient { 10 } else { 120 }));
         let [dialer, acceptor] = [(true, 1), (false, 2)].map(|(first, instance)| config(first, instance));
@@ -307,7 +308,7 @@ fn what_one_end_gave_up_ends_at_the_other_once_they_meet_again() {
 }
 
 #[test]
-fn a_peer_that_restarts_during_an_outage_ends_its_flows_as_soon_as_it_is_back() {
+fn peer_restarted_during_an_outage_ends_its_flows_on_return() {
     for restarted in [0, 1] {
         let (mut pair, flow, _) = under_way(9);
         pair.reachable = false;

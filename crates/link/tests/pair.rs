@@ -1,4 +1,4 @@
-//! Two links, lanes in memory: what applications are promised.
+//! Two links over lanes in memory: the promises to applications.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn bytes_and_ends_cross_in_both_directions() {
 }
 
 #[test]
-fn an_instance_that_comes_back_after_another_makes_both_ends_begin_anew() {
+fn returning_old_instance_makes_both_ends_begin_anew() {
     for case in 0..8 {
         let [side, at_once, busy] = [case & 1, case >> 1 & 1, case >> 2 & 1];
         println!("side {side}, all lanes at once: {at_once}, something under way: {busy}");
@@ -57,7 +57,7 @@ fn an_instance_that_comes_back_after_another_makes_both_ends_begin_anew() {
         pair.pass(Now::from_secs(10));
         assert_eq!(pair.sides[side].restarts, 2);
         assert_eq!(pair.sides[1 - side].restarts, 1);
-        // Neither takes what the other says for something that it knows.
+        // Neither takes the other's frames for familiar ones.
         for _ in 0..3 {
             let (there, back) = (pair.random_bytes(300_000), pair.random_bytes(100_000));
             let flow = pair.connect(side);
@@ -71,7 +71,7 @@ fn an_instance_that_comes_back_after_another_makes_both_ends_begin_anew() {
 }
 
 #[test]
-fn a_link_that_has_ended_is_empty_and_takes_nothing_more() {
+fn ended_link_is_empty_and_takes_nothing_more() {
     let mut pair = Pair::new(3);
     let flow = pair.connect(0);
     let bytes = pair.random_bytes(400_000);
@@ -90,7 +90,7 @@ fn a_link_that_has_ended_is_empty_and_takes_nothing_more() {
             plan: None,
         };
         assert!(side.link.open_flow(request, now).is_err());
-        // Whoever has not heard of the end yet.
+        // The end still without the news.
         assert!(
             side.link.is_over(flow) && side.link.handle_payload(flow, bytes.clone().into(), now).is_err()
         );
@@ -120,14 +120,14 @@ fn a_repeat_costs_almost_nothing() {
     assert!(pair.sides[1].link.stats().inbound.copied - copied > 390_000);
 }
 
-/// A pair whose first side adapts in this way, with its flow.
+/// A pair with this adaptation at the first side, and its flow.
 fn adapting(adapt: Adapt) -> (Pair, FlowId) {
     let mut pair = Pair::with(9, LinkConfig { adapt, ..config(true, 1) }, config(false, 2));
     let flow = pair.connect(0);
     (pair, flow)
 }
 
-/// Sends the bytes and reports that lanes had bytes to send all the time, and waited for nothing but this end.
+/// Sends the bytes and reports lanes with bytes to send all the time, limited only by this end.
 fn send_held_up(pair: &mut Pair, flow: FlowId, bytes: &[u8]) {
     let tick = Now::from_millis(200);
     pair.send(0, flow, bytes);
@@ -164,7 +164,7 @@ fn repeats_are_saved_under_reported_load() {
 }
 
 #[test]
-fn bytes_stay_exact_while_plans_are_lowered_to_nothing_and_raised_again() {
+fn bytes_stay_exact_under_lowered_and_raised_plans() {
     let (mut pair, flow) = adapting(Adapt::Speed);
     let (mut sent, start) = (Vec::new(), pair.now);
     let mut send = |pair: &mut Pair, bytes: &[u8]| {
@@ -191,7 +191,7 @@ fn bytes_stay_exact_while_plans_are_lowered_to_nothing_and_raised_again() {
     }
     assert!(pair.sides[0].link.is_as_configured());
     let copied = pair.sides[0].link.stats().out.copied;
-    // What was not coded was not remembered either.
+    // Uncoded bytes were not remembered either.
     send(&mut pair, &bytes);
     assert_eq!(pair.sides[0].link.stats().out.copied, copied);
     send(&mut pair, &bytes);
@@ -212,7 +212,7 @@ fn a_refused_open_tells_the_application_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_reset_reaches_the_far_application_and_its_blocks_the_log() {
+fn reset_reaches_the_far_application_and_blocks_the_log() {
     let mut pair = Pair::new(4);
     let flow = pair.connect(0);
     let bytes = pair.random_bytes(60_000);
@@ -233,7 +233,7 @@ fn a_reset_reaches_the_far_application_and_its_blocks_the_log() {
 }
 
 #[test]
-fn a_reader_that_stops_holds_back_nobody_and_is_sent_no_more_than_its_credit() {
+fn stopped_reader_holds_back_nobody_and_gets_only_its_credit() {
     let mut pair = Pair::new(5);
     let (slow, quick) = (pair.connect(0), pair.connect(0));
     pair.sides[1].stalled.push(slow);
@@ -286,7 +286,7 @@ fn flows_go_on_when_lanes_are_cut_again_and_again() {
 }
 
 #[test]
-fn an_outage_shorter_than_the_resume_window_is_survived_and_a_longer_one_is_not() {
+fn outage_is_survived_only_within_the_resume_window() {
     for (outage, survives) in [(60, true), (180, false)] {
         let mut pair = Pair::new(6);
         let flow = pair.connect(0);
@@ -308,7 +308,7 @@ fn an_outage_shorter_than_the_resume_window_is_survived_and_a_longer_one_is_not(
 }
 
 #[test]
-fn a_lane_that_loses_one_way_is_given_up_and_its_flows_go_on() {
+fn lane_deaf_one_way_is_given_up_and_flows_survive() {
     let mut pair = Pair::new(7);
     let flow = pair.connect(0);
     let bytes = pair.random_bytes(200_000);
@@ -321,7 +321,7 @@ fn a_lane_that_loses_one_way_is_given_up_and_its_flows_go_on() {
 }
 
 #[test]
-fn a_lane_whose_socket_takes_nothing_is_given_up_once_nothing_is_heard() {
+fn lane_with_a_full_socket_is_given_up_after_silence() {
     let mut pair = Pair::new(8);
     let flows: Vec<_> = (0..40).map(|_| pair.connect(0)).collect();
     pair.lanes().into_iter().for_each(|lane| pair.block(lane, 0, true));
@@ -329,7 +329,7 @@ fn a_lane_whose_socket_takes_nothing_is_given_up_once_nothing_is_heard() {
         let bytes = pair.random_bytes(60_000);
         pair.send(0, flow, &bytes);
     }
-    // The peer is heard while a question waits behind what the socket does not take; then it is gone.
+    // The peer is heard while a question waits behind a full socket; then it is gone.
     pair.pass(Now::from_secs(6));
     let (mut now, link) = (pair.clock(0), &mut pair.sides[0].link);
     let end = now + Now::from_secs(30);
@@ -343,7 +343,7 @@ fn a_lane_whose_socket_takes_nothing_is_given_up_once_nothing_is_heard() {
 }
 
 #[test]
-fn a_restarted_peer_resets_its_old_flows_and_serves_new_ones() {
+fn restarted_peer_resets_old_flows_and_serves_new_ones() {
     for side in [0, 1] {
         let mut pair = Pair::new(8);
         let flow = pair.connect(0);
@@ -364,7 +364,7 @@ fn a_restarted_peer_resets_its_old_flows_and_serves_new_ones() {
 fn a_restarted_opener_does_not_meet_its_old_flows() {
     let mut pair = Pair::new(12);
     let old = pair.connect(0);
-    // The far application is slow: it has not even been told that its flow is over when the next one comes.
+    // The far application is slow: it has not even been told of its flow's end when the next one comes.
     pair.sides[1].stalled.push(old);
     pair.restart(0);
     let new = pair.connect(0);
@@ -418,7 +418,7 @@ fn different_log_sizes_agree_on_the_smaller() {
 }
 
 #[test]
-fn what_was_sent_before_a_reset_arrives_before_it() {
+fn bytes_sent_before_a_reset_arrive_before_it() {
     let mut pair = Pair::new(13);
     let flow = pair.connect(0);
     pair.send(1, flow, &text(40_000));
@@ -442,7 +442,7 @@ fn what_was_sent_before_a_reset_arrives_before_it() {
 }
 
 #[test]
-fn either_side_may_say_that_a_flow_is_not_coded() {
+fn either_side_may_rule_out_coding_of_a_flow() {
     let mut pair = Pair::new(14);
     let flow = pair.open(0);
     pair.run();
@@ -456,7 +456,7 @@ fn either_side_may_say_that_a_flow_is_not_coded() {
 }
 
 #[test]
-fn each_end_knows_whose_policy_keeps_a_flow_from_being_coded() {
+fn each_end_knows_the_policy_against_coding_a_flow() {
     use FlowOutcome::{Coded, PeerPolicy, Policy};
     for (opener_codes, accepter_codes, outcomes) in [
         (true, true, [Coded, Coded]),
@@ -482,7 +482,7 @@ fn each_end_knows_whose_policy_keeps_a_flow_from_being_coded() {
 }
 
 #[test]
-fn an_application_that_leaves_while_its_flow_is_opened_leaves_nothing_behind() {
+fn application_leaving_during_an_open_leaves_nothing_behind() {
     for refused in [false, true] {
         let mut pair = Pair::new(15);
         let flow = pair.open(0);
@@ -500,7 +500,7 @@ fn an_application_that_leaves_while_its_flow_is_opened_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_answer_that_comes_when_nobody_waits_for_it_any_more_leaves_nothing_behind() {
+fn unwanted_answer_leaves_nothing_behind() {
     let mut pair = Pair::new(18);
     let flow = pair.open(0);
     pair.run();
@@ -522,7 +522,7 @@ fn an_answer_that_comes_when_nobody_waits_for_it_any_more_leaves_nothing_behind(
 }
 
 #[test]
-fn a_reset_of_a_flow_whose_application_is_done_leaves_nothing_behind() {
+fn reset_after_the_applications_end_leaves_nothing_behind() {
     let mut pair = Pair::new(16);
     let flow = pair.connect(0);
     // The far application ends its stream and reads no further than its credit.
@@ -538,7 +538,7 @@ fn a_reset_of_a_flow_whose_application_is_done_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_peer_that_grants_no_streaming_context_is_sent_blocks_alone() {
+fn peer_without_streaming_contexts_gets_independent_blocks() {
     for side in [0, 1] {
         let [dialer, acceptor] = [config(true, 1), config(false, 2)];
         let with = |of: usize, config| if of == side { LinkConfig { contexts: 0, ..config } } else { config };

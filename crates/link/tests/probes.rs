@@ -1,4 +1,4 @@
-//! What a link asks its peer's store when gateways meet, and what it makes of the answer.
+//! Probes of a peer's store when gateways meet, and their effect.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
@@ -15,7 +15,7 @@ use oncewire_codec::wire::{Frame, MAX_BLOCK, Probe, Probed, take_frame};
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{Event, Hello, LaneId, LaneRole, Link, LinkConfig, Note, Now, StoreRequest, StoreState};
 
-/// A pair of which side 1 has a store, and what side 0 has put into it.
+/// A pair with a store at side 1, and side 0's content in it.
 struct Filled {
     pair: Pair,
     pieces: Vec<Vec<u8>>,
@@ -41,7 +41,7 @@ impl Filled {
         filled
     }
 
-    /// The pieces that are probes: the first, and the first behind each MiB.
+    /// The probed pieces: the first, and the first behind each MiB.
     fn probes(&self) -> Vec<usize> {
         let (mut probes, mut wait) = (Vec::new(), 0usize);
         for (at, piece) in self.pieces.iter().enumerate() {
@@ -53,12 +53,12 @@ impl Filled {
         probes
     }
 
-    /// The answer to the first question, if all that is asked for is there or nothing is.
+    /// The answer to the first question, with all requested chunks there or none.
     fn probed(&self, held: bool) -> Probed {
         Probed { request: 1, held: vec![held; self.probes().len()] }
     }
 
-    /// Replaces side 0 by a new process, which has its hints; the two meet anew.
+    /// Replaces side 0 by a new process with its hints; the two meet anew.
     fn meet(&mut self) {
         let saved = save_by(|at| self.pair.sides[0].link.save_hints(at));
         self.pair.sides[0].config.names.as_mut().unwrap().saved = saved;
@@ -66,8 +66,8 @@ impl Filled {
         self.pair.restart(0);
     }
 
-    /// Sends pieces, each as a block, on a flow of their own; returns how many blocks were named, and the chunks that were
-    /// named in vain.
+    /// Sends pieces, each as a block, on a flow of their own; returns the number of named blocks, and of chunks named
+    /// in vain.
     fn send(&mut self, pieces: std::ops::Range<usize>) -> (u64, u64) {
         let before = self.pair.sides[0].link.stats().out;
         let flow = self.pair.connect(0);
@@ -82,7 +82,7 @@ impl Filled {
         (after.names.count - before.names.count, after.absent - before.absent)
     }
 
-    /// The frames of a kind that a side has said since the two met.
+    /// A side's frames of a kind since the meeting.
     fn said<T>(&self, from: usize, is_so: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T> {
         let bytes = self.pair.said.iter().filter_map(|said| match said {
             Said::Frames { side, bytes, .. } if *side == from => Some(bytes),
@@ -95,14 +95,14 @@ impl Filled {
         self.said(0, question)
     }
 
-    /// What side 1 has answered; the same is asked by a hello and by a frame.
+    /// Side 1's answers; hello and frame ask the same.
     fn answers(&self) -> Vec<Probed> {
         let mut answers = self.said(1, answer);
         answers.dedup();
         answers
     }
 
-    /// Has the store of side 1 answer nothing, or all again but what it was asked meanwhile.
+    /// Has the store of side 1 answer nothing, or all again except requests made meanwhile.
     fn hold(&mut self, holds: bool) {
         let side = &mut self.pair.sides[1];
         (side.holds_peeks, side.holds_reads) = (holds, holds);
@@ -123,23 +123,23 @@ impl Filled {
 }
 
 #[test]
-fn a_store_that_lost_everything_unawares_is_doubted_from_the_first_block_on() {
+fn unknowingly_emptied_store_is_doubted_from_the_first_block() {
     let mut filled = Filled::new(80);
     filled.pair.sides[1].chunks.clear();
     filled.meet();
     assert_eq!(filled.answers(), [filled.probed(false)]);
     assert!(filled.is_doubted());
-    // Nothing is named to find out: it is asked for each, and says what it lacks.
+    // Nothing is named as a test: the store is asked for each, and reports its losses.
     assert_eq!(filled.send(0..80), (0, 0));
     assert!(filled.answers()[1..].iter().all(|answer| answer.held == [false]), "{:?}", filled.answers());
-    // What came is there again, and nothing speaks against it when the two meet again.
+    // Sent chunks are there again, and nothing speaks against them at the next meeting.
     filled.meet();
     assert!(!filled.is_doubted());
     assert_eq!(filled.send(0..80), (80, 0));
 }
 
 #[test]
-fn a_store_that_has_what_it_should_is_asked_once_and_named_everything() {
+fn sound_store_is_asked_once_and_named_everything() {
     let mut filled = Filled::new(40);
     filled.meet();
     let key = filled.pair.sides[0].config.names.as_ref().unwrap().key.clone();
@@ -152,7 +152,7 @@ fn a_store_that_has_what_it_should_is_asked_once_and_named_everything() {
 }
 
 #[test]
-fn a_store_that_lost_less_than_half_is_named_the_rest() {
+fn store_with_less_than_half_lost_is_named_the_rest() {
     let mut filled = Filled::new(80);
     let probes = filled.probes();
     let lost = probes.len() / 2;
@@ -165,13 +165,13 @@ fn a_store_that_lost_less_than_half_is_named_the_rest() {
     assert_eq!(filled.answers(), [Probed { request: 1, held }]);
     assert!(!filled.is_doubted());
     assert_eq!(filled.send(probes[lost]..80), ((80 - probes[lost]) as u64, 0));
-    // What it was asked for and lacks is not named, but what that consists of is, which is there.
+    // The missing chunk is not named, but its parts are: they are there.
     let (named, absent) = filled.send(0..1);
     assert!(named > 1 && absent == 0, "{named} and {absent}");
 }
 
 #[test]
-fn a_peer_that_never_answers_is_not_waited_for() {
+fn silent_peer_is_not_waited_for() {
     let mut filled = Filled::new(20);
     filled.hold(true);
     filled.meet();
@@ -181,7 +181,7 @@ fn a_peer_that_never_answers_is_not_waited_for() {
 }
 
 #[test]
-fn a_peer_without_a_store_or_with_another_one_is_asked_nothing() {
+fn peer_without_the_known_store_is_asked_nothing() {
     for store in [None, Some(78)] {
         let mut filled = Filled::new(20);
         filled.pair.sides[1].config.store = store;
@@ -192,7 +192,7 @@ fn a_peer_without_a_store_or_with_another_one_is_asked_nothing() {
 }
 
 #[test]
-fn answers_to_what_was_not_asked_or_in_other_numbers_mean_nothing() {
+fn unasked_answers_and_wrong_numbers_mean_nothing() {
     let mut filled = Filled::new(40);
     filled.hold(true);
     filled.meet();
@@ -204,7 +204,7 @@ fn answers_to_what_was_not_asked_or_in_other_numbers_mean_nothing() {
         &[absent(0, count), absent(2, count), absent(1, count - 1), absent(1, count + 1), absent(1, 16)],
     );
     assert_eq!(filled.send(0..1), (1, 0));
-    // Late: what was named meanwhile was right.
+    // Late: the names meanwhile were right.
     filled.hear(0, &[absent(1, count)]);
     assert_eq!(filled.send(1..40), (39, 0));
     assert!(!filled.is_doubted());
@@ -221,7 +221,7 @@ fn the_first_answer_counts_and_no_other() {
 }
 
 #[test]
-fn a_peer_that_denies_what_it_has_is_sent_a_little_more() {
+fn peer_denying_its_content_is_sent_a_little_more() {
     let mut filled = Filled::new(80);
     filled.hold(true);
     filled.meet();
@@ -234,7 +234,7 @@ fn a_peer_that_denies_what_it_has_is_sent_a_little_more() {
 }
 
 #[test]
-fn a_store_that_was_filled_again_is_named_from_the_first_block_on() {
+fn refilled_store_is_named_from_the_first_block() {
     let mut filled = Filled::new(40);
     filled.pair.sides[1].chunks.clear();
     filled.meet();
@@ -243,7 +243,7 @@ fn a_store_that_was_filled_again_is_named_from_the_first_block_on() {
 }
 
 #[test]
-fn a_doubted_store_is_asked_ahead_of_the_block_that_brings_the_chunk() {
+fn doubted_store_is_asked_ahead_of_the_chunks_block() {
     let mut filled = Filled::new(20);
     filled.pair.sides[1].chunks.clear();
     filled.meet();
@@ -261,7 +261,7 @@ fn a_doubted_store_is_asked_ahead_of_the_block_that_brings_the_chunk() {
 }
 
 #[test]
-fn what_an_emptied_store_was_sent_is_believed_for_as_long_as_it_keeps_it() {
+fn chunks_sent_to_an_emptied_store_are_believed_while_kept() {
     let mut filled = Filled::new(20);
     filled.pair.pass(Now::from_secs(20));
     filled.pair.sides[1].chunks.clear();
@@ -270,14 +270,14 @@ fn what_an_emptied_store_was_sent_is_believed_for_as_long_as_it_keeps_it() {
     filled.pair.pass(Now::from_secs(200));
     filled.meet();
     let now = filled.pair.now;
-    // All that it has was put after it was emptied.
+    // All of its content was put after it was emptied.
     let state = StoreState { age_secs: 201, taking: true, ..StoreState::default() };
     filled.pair.sides[1].link.handle_store_state(state, now);
     filled.pair.run();
     assert_eq!(filled.send(0..20), (20, 0));
 }
 
-/// What is so among some frames.
+/// The matches among some frames.
 fn all<T>(mut bytes: &[u8], is_so: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T> {
     let mut found = Vec::new();
     while let Some((kind, body, used)) = take_frame(bytes).unwrap() {
@@ -301,7 +301,7 @@ fn answer(frame: Frame<'_>) -> Option<Probed> {
     }
 }
 
-/// What a link says on a lane.
+/// A link's frames on a lane.
 fn frames(link: &mut Link, lane: LaneId, now: Now) -> Vec<u8> {
     let mut out = Vec::new();
     while link.poll_transmit(lane, now, &mut out) {}
@@ -309,7 +309,7 @@ fn frames(link: &mut Link, lane: LaneId, now: Now) -> Vec<u8> {
 }
 
 #[test]
-fn who_says_hello_first_has_the_answer_right_behind_the_hello_of_the_other() {
+fn first_hello_is_answered_right_behind_the_second() {
     for knows in [true, false] {
         let filled = Filled::new(40);
         let (now, lane) = (filled.pair.now, LaneId(99));
@@ -321,7 +321,7 @@ fn who_says_hello_first_has_the_answer_right_behind_the_hello_of_the_other() {
         let hello = first.hello(LaneId(0), LaneRole::Control);
         assert_eq!(hello.probe.as_ref().map(|probe| probe.chunks.len()), Some(filled.probes().len()));
         let answer = second.hello(lane, LaneRole::Control);
-        // One that does not know of the question passes over it.
+        // A peer without knowledge of the question passes over it.
         let heard = Hello { probe: hello.probe.clone().filter(|_| knows), ..hello.clone() };
         second.handle_lane_up(answer.instance, &heard, lane, LaneRole::Control, false, now).unwrap();
         while let Some(request) = second.poll_chunk_store() {
@@ -335,13 +335,13 @@ fn who_says_hello_first_has_the_answer_right_behind_the_hello_of_the_other() {
         let doubts = std::iter::from_fn(|| first.poll_event())
             .any(|event| matches!(event, Event::Note(Note::StoreDoubted { .. })));
         assert_eq!(doubts, knows);
-        // What was answered is not asked once more.
+        // An answered question is not asked again.
         assert_eq!(all(&frames(&mut first, lane, now), question).len(), usize::from(!knows));
     }
 }
 
 #[test]
-fn the_question_is_said_again_on_a_new_control_lane_until_it_is_answered() {
+fn question_is_repeated_on_new_control_lanes_until_answered() {
     let mut filled = Filled::new(40);
     filled.pair.sides[1].chunks.clear();
     filled.hold(true);
@@ -357,7 +357,7 @@ fn the_question_is_said_again_on_a_new_control_lane_until_it_is_answered() {
 }
 
 #[test]
-fn a_store_that_was_out_of_use_is_asked_when_it_is_back() {
+fn store_out_of_use_is_asked_on_its_return() {
     let mut filled = Filled::new(40);
     filled.pair.sides[1].chunks.clear();
     filled.hold(true);
@@ -375,7 +375,7 @@ fn a_store_that_was_out_of_use_is_asked_when_it_is_back() {
     assert_eq!(filled.send(0..16), (0, 0));
 }
 
-/// An end with a store that meets `peer`, and the peer's questions.
+/// An end with a store in its meeting with `peer`, and the peer's questions.
 fn asked(peer: LinkConfig, questions: &[Probe]) -> (Link, Vec<StoreRequest>) {
     let (now, lane) = (Now::from_secs(100), LaneId(1));
     let mut link = Link::new(naming(config(false, 2), Some(77)), now);
@@ -405,7 +405,7 @@ fn of_many_questions_one_is_answered() {
 }
 
 #[test]
-fn a_peer_that_names_nothing_is_told_nothing() {
+fn peer_without_names_is_told_nothing() {
     assert!(!asked(naming(config(true, 1), None), &questions(1)).1.is_empty());
     assert!(asked(config(true, 1), &questions(1)).1.is_empty());
 }

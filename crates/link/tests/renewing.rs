@@ -1,4 +1,4 @@
-//! Lanes that losses have worn: another comes in their place, and nothing is lost or asked for again.
+//! Degraded lanes: replaced without a loss or a repeated request.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -10,7 +10,7 @@ use common::{Pair, Said, config, text};
 use oncewire_codec::wire::{Frame, Understood, take_frame};
 use oncewire_link::{LaneId, LaneReport, LinkConfig, Now};
 
-/// A system says that a lane at rest has a small window on a path that carries much.
+/// The kernel's report of a lane at rest, with a small window on a fast path.
 fn report() -> LaneReport {
     LaneReport {
         window: 14_480,
@@ -21,14 +21,14 @@ fn report() -> LaneReport {
     }
 }
 
-/// A pair of which this side has just sent much on a lane, and that lane; it is at rest.
+/// A pair with much traffic just sent by this side on a lane, and this lane; it is at rest.
 fn used(side: usize) -> (Pair, LaneId) {
     used_among(side, Understood::ALL)
 }
 
-/// The same of two gateways that understand this.
+/// The same for two gateways with these understood frames.
 fn used_among(side: usize, understands: Understood) -> (Pair, LaneId) {
-    // One flow lane, so that none is to spare.
+    // One flow lane, without a spare.
     let [dialer, acceptor] = [config(true, 1), config(false, 2)].map(|config| LinkConfig {
         initial_credit: 1 << 20,
         max_lanes: 1,
@@ -72,7 +72,7 @@ fn lanes_to_spare(pair: &mut Pair) -> usize {
     most
 }
 
-/// The frames of the kinds that repair something, or say that something was lost.
+/// The frames of repairs, or with news of a loss.
 fn repairs(pair: &Pair) -> Vec<String> {
     let mut found = Vec::new();
     frames(pair, |frame| {
@@ -83,7 +83,7 @@ fn repairs(pair: &Pair) -> Vec<String> {
     found
 }
 
-/// How many frames say that a lane is worn or left.
+/// The number of frames with news of degraded or left lanes.
 fn of_lanes(pair: &Pair) -> usize {
     let mut count = 0;
     frames(pair, |frame| count += usize::from(matches!(frame, Frame::LaneWorn | Frame::LaneLeft)));
@@ -102,7 +102,7 @@ fn frames(pair: &Pair, mut each: impl FnMut(Frame<'_>)) {
 }
 
 #[test]
-fn a_worn_lane_is_replaced_by_either_end_and_nothing_is_asked_for_again() {
+fn degraded_lane_is_replaced_by_either_end_without_repairs() {
     for side in [0, 1] {
         let (mut pair, lane) = used(side);
         let before = pair.lanes();
@@ -118,7 +118,7 @@ fn a_worn_lane_is_replaced_by_either_end_and_nothing_is_asked_for_again() {
             let stats = end.link.stats();
             assert_eq!((stats.resumes, stats.out.resent, stats.out.unacked), (0, 0, 0));
         }
-        // Both go on with the lanes that are there.
+        // Both go on with the existing lanes.
         let flow = pair.connect(1 - side);
         pair.send(1 - side, flow, &text(100_000));
         pair.run();
@@ -127,7 +127,7 @@ fn a_worn_lane_is_replaced_by_either_end_and_nothing_is_asked_for_again() {
 }
 
 #[test]
-fn the_other_lane_is_up_before_a_worn_one_is_left() {
+fn other_lane_is_up_before_a_degraded_one_is_left() {
     let (mut pair, lane) = used(0);
     let before = pair.lanes();
     let now = pair.clock(0);
@@ -142,10 +142,10 @@ fn the_other_lane_is_up_before_a_worn_one_is_left() {
 }
 
 #[test]
-fn a_lane_that_is_in_use_again_ends_only_once_it_is_not() {
+fn lane_in_use_again_ends_only_afterwards() {
     for side in [0, 1] {
         let (mut pair, lane) = used(0);
-        // A flow of this side holds the lane, as what it sent is not acknowledged.
+        // A flow of this side holds the lane, as its bytes are not acknowledged.
         let flows: Vec<_> = (0..12).map(|_| pair.connect(side)).collect();
         pair.block(lane, side, true);
         for &flow in &flows {
@@ -168,13 +168,13 @@ fn a_lane_that_is_in_use_again_ends_only_once_it_is_not() {
 }
 
 #[test]
-fn bytes_that_come_while_the_other_lane_is_dialled_cross_once() {
+fn bytes_given_during_the_dialling_cross_once() {
     for side in [0, 1] {
         let (mut pair, lane) = used(side);
         let now = pair.clock(side);
         pair.reachable = false;
         pair.sides[side].link.handle_lane_report(lane, &report(), now);
-        // More flows than lanes, so that the worn one is needed as well.
+        // More flows than lanes, so the degraded one is needed as well.
         let flows: Vec<_> = (0..12).map(|_| pair.connect(side)).collect();
         let mut expected = Vec::new();
         for &flow in &flows {
@@ -198,7 +198,7 @@ fn bytes_that_come_while_the_other_lane_is_dialled_cross_once() {
 }
 
 #[test]
-fn a_lane_without_a_flow_for_long_is_left_and_nothing_is_asked_for_again() {
+fn lane_without_flows_is_left_without_repairs() {
     let mut pair = Pair::new(5);
     let most = lanes_to_spare(&mut pair);
     assert!(pair.lanes().len() < most, "{most} lanes");
@@ -206,7 +206,7 @@ fn a_lane_without_a_flow_for_long_is_left_and_nothing_is_asked_for_again() {
 }
 
 #[test]
-fn a_peer_that_does_not_know_of_it_is_neither_asked_nor_told() {
+fn older_peer_is_neither_asked_nor_told() {
     for side in [0, 1] {
         let (mut pair, lane) = used_among(side, Understood { lanes_left: false, ..Understood::ALL });
         let now = pair.clock(side);
@@ -219,7 +219,7 @@ fn a_peer_that_does_not_know_of_it_is_neither_asked_nor_told() {
 }
 
 #[test]
-fn a_lane_that_is_to_spare_ends_as_before_where_the_peer_does_not_know_of_it() {
+fn spare_lane_ends_plainly_with_an_older_peer() {
     let mut pair = Pair::new(5);
     pair.understands.lanes_left = false;
     pair.restart(0);
@@ -230,7 +230,7 @@ fn a_lane_that_is_to_spare_ends_as_before_where_the_peer_does_not_know_of_it() {
 }
 
 #[test]
-fn a_peer_that_asks_for_ever_more_lanes_is_given_few() {
+fn peer_asking_for_ever_more_lanes_is_given_few() {
     let mut pair = Pair::new(6);
     let mut worn = Vec::new();
     Frame::LaneWorn.encode(&mut worn);
@@ -247,7 +247,7 @@ fn a_peer_that_asks_for_ever_more_lanes_is_given_few() {
 }
 
 #[test]
-fn lanes_to_spare_end_also_where_both_ends_dial() {
+fn spare_lanes_end_with_both_ends_dialling() {
     let [first, second] =
         [config(true, 1), config(false, 2)].map(|config| LinkConfig { dialer: true, ..config });
     let mut pair = Pair::with(8, first, second);
@@ -268,7 +268,7 @@ fn lanes_to_spare_end_also_where_both_ends_dial() {
         pair.run();
         pair.said.clear();
         pair.pass(Now::from_secs(180));
-        // What both dialled at once for control frames and repairs, and one lane to spare.
+        // Both sides' dialled lanes for control frames and repairs, and one spare lane.
         assert_eq!(pair.sides.each_ref().map(|side| side.link.stats().lanes_spare), [1, 1]);
         assert!(pair.lanes().len() <= 5, "{:?}", pair.lanes());
         assert_eq!(repairs(&pair), Vec::<String>::new());
@@ -280,7 +280,7 @@ fn lanes_to_spare_end_also_where_both_ends_dial() {
 }
 
 #[test]
-fn what_the_dialling_side_refuses_is_asked_for_again() {
+fn lane_refused_by_the_dialling_side_is_requested_again() {
     let [dialer, acceptor] = [config(true, 1), config(false, 2)].map(|config| LinkConfig {
         initial_credit: 1 << 20,
         spare_lanes: 16,

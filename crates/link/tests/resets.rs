@@ -1,4 +1,4 @@
-//! What was sent before a reset comes before it, whichever way it goes; what never comes does not hold it up for ever.
+//! Bytes before a reset: they come first on any lane; missing ones delay it only for a while.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -9,8 +9,8 @@ use common::{Pair, config};
 use oncewire_codec::wire::{Frame, Message, Open, Reset, Understood, take_frame};
 use oncewire_link::{FlowId, LaneId, LaneRole, Link, Now, OpenRequest, Received, ResetReason};
 
-/// Two flows of side 0, the lane of the first blocked with `bytes` on it, and the second reset behind the same bytes,
-/// which copy those.
+/// Two flows of side 0, the lane of the first blocked with `bytes` on it, and the second reset behind copies of these
+/// bytes.
 fn blocked(seed: u64, bytes: &[u8]) -> (Pair, LaneId, [FlowId; 2]) {
     let mut pair = Pair::new(seed);
     let flows = [pair.connect(0), pair.connect(0)];
@@ -30,7 +30,7 @@ fn blocked(seed: u64, bytes: &[u8]) -> (Pair, LaneId, [FlowId; 2]) {
 }
 
 #[test]
-fn a_reset_waits_for_a_block_that_waits_for_what_it_copies() {
+fn reset_waits_for_a_block_in_wait_of_its_source() {
     let bytes = Pair::new(1).random_bytes(10_000);
     let (mut pair, lane, flows) = blocked(21, &bytes);
     pair.block(lane, 0, false);
@@ -42,10 +42,10 @@ fn a_reset_waits_for_a_block_that_waits_for_what_it_copies() {
 }
 
 #[test]
-fn a_reset_waits_for_as_long_as_a_block_of_its_flow_waits() {
+fn reset_waits_as_long_as_a_block_of_its_flow() {
     let bytes = Pair::new(2).random_bytes(10_000);
     let (mut pair, _, flows) = blocked(22, &bytes);
-    // What is asked for again does not come either.
+    // The repairs do not come either.
     pair.lanes().into_iter().for_each(|lane| pair.block(lane, 0, true));
     pair.pass(Now::from_secs(3));
     assert_eq!(*pair.sides[1].stream(flows[1]), common::Stream::default());
@@ -59,7 +59,7 @@ fn a_reset_waits_for_as_long_as_a_block_of_its_flow_waits() {
 }
 
 #[test]
-fn a_reset_waits_for_a_link_that_is_down() {
+fn reset_waits_for_a_link_down() {
     let bytes = Pair::new(3).random_bytes(10_000);
     let (mut pair, _, flows) = blocked(23, &bytes);
     pair.reachable = false;
@@ -70,7 +70,7 @@ fn a_reset_waits_for_a_link_that_is_down() {
     pair.pass(Now::from_secs(1));
     let stream = pair.sides[1].stream(flows[1]).clone();
     assert!(stream.bytes == bytes && stream.reset.is_some());
-    // Whoever does not come back in time does not keep flows.
+    // An end without a return in time does not keep flows.
     let (mut pair, _, flows) = blocked(24, &bytes);
     pair.reachable = false;
     pair.cut_all();
@@ -82,7 +82,7 @@ fn a_reset_waits_for_a_link_that_is_down() {
 }
 
 #[test]
-fn an_application_that_leaves_while_a_reset_waits_leaves_nothing_behind() {
+fn application_leaving_under_a_waiting_reset_leaves_nothing_behind() {
     let bytes = Pair::new(4).random_bytes(10_000);
     let (mut pair, lane, flows) = blocked(25, &bytes);
     pair.sides[1].link.abort_flow(flows[1], ResetReason::Application, pair.now);
@@ -93,7 +93,7 @@ fn an_application_that_leaves_while_a_reset_waits_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_peer_that_does_not_understand_it_is_not_told_what_comes_before_a_reset() {
+fn older_peer_is_not_told_the_bytes_before_a_reset() {
     for (understands, told) in [(Understood::ALL, Some(5)), (Understood::default(), None)] {
         let mut link = Link::new(config(true, 1), Now::ZERO);
         let mut hello = Link::new(config(false, 2), Now::ZERO).hello(LaneId(1), LaneRole::Control);
@@ -119,7 +119,7 @@ fn a_peer_that_does_not_understand_it_is_not_told_what_comes_before_a_reset() {
 }
 
 #[test]
-fn a_reset_waits_a_second_for_what_does_not_come_however_often_it_is_said() {
+fn repeated_reset_waits_a_second_for_missing_bytes() {
     let mut link = Link::new(config(true, 1), Now::ZERO);
     let hello = Link::new(config(false, 2), Now::ZERO).hello(LaneId(1), LaneRole::Control);
     link.handle_lane_up(1, &hello, LaneId(1), LaneRole::Control, true, Now::ZERO).unwrap();

@@ -1,4 +1,4 @@
-//! The limit of a link and who has how much of it, on a modelled bottleneck.
+//! A link's limit and its shares, on a modelled bottleneck.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
@@ -23,13 +23,13 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 /// The bottleneck, each way.
 const RATE_BITS_PER_S: u64 = 20_000_000;
 const DELAY: Now = Now::from_millis(25);
-/// Bytes of a lane that its socket takes before they are on the link.
+/// Bytes of a lane in its socket before they are on the link.
 const SOCKET: usize = 128 << 10;
 const TICK: Now = Now::from_micros(250);
 /// Timers come so late.
 const TICKS_PER_TIMER: u64 = 4;
 
-/// Two links over lanes that share one queue each way; side 0 dials.
+/// Two links over lanes with one common queue each way; side 0 dials.
 struct Wan {
     now: Now,
     ticks: u64,
@@ -38,32 +38,32 @@ struct Wan {
     rng: Pcg64Mcg,
     /// How flows are coded.
     plan: Option<Plan>,
-    /// What sources send over and over; if there is nothing, what was never there before.
+    /// The repeated bytes of sources; if there is nothing, always new ones.
     file: Bytes,
     sent_of_file: BTreeMap<FlowId, usize>,
 }
 
 struct Side {
     link: Link,
-    /// Lanes whose writers have something to ask for.
+    /// Lanes with writers about to ask.
     ready: BTreeSet<LaneId>,
-    /// When the queue of what this side sends is empty.
+    /// The time at which this side's queue is empty.
     free_at: Now,
-    /// Under way: when it left the queue, and whose it is; it arrives [`DELAY`] later.
+    /// Under way: the time out of the queue, and the lane; it arrives [`DELAY`] later.
     under_way: VecDeque<(Now, LaneId, Vec<u8>)>,
     input: BTreeMap<LaneId, BytesMut>,
-    /// Lanes whose sockets take nothing, and whether their writers wait for that already.
+    /// Lanes with full sockets, and whether their writers wait for that already.
     stuck: BTreeMap<LaneId, bool>,
-    /// Flows that always have something to send.
+    /// Flows with an endless source.
     sources: BTreeSet<FlowId>,
-    /// Flows whose bytes are sent back.
+    /// Flows with an echo.
     echoes: BTreeSet<FlowId>,
     received: BTreeMap<FlowId, usize>,
     wanted: BTreeMap<LaneRole, u32>,
     chunks: BTreeMap<u64, Bytes>,
-    /// What reads are answered with, by their tickets, if not with chunks.
+    /// The answer to reads, by their tickets, if not with chunks.
     refuses: Option<fn(u64) -> StoreReply>,
-    /// Whether what arrives waits.
+    /// Whether arrivals wait.
     deaf: bool,
 }
 
@@ -108,7 +108,7 @@ impl Wan {
         wan
     }
 
-    /// Side 0 has a chunk store, and side 1 names what it sends.
+    /// Side 0 has a chunk store, and side 1 names chunks.
     fn naming(change: impl Fn(LinkConfig) -> LinkConfig) -> Self {
         let plan = Plan { layers: Layers::Names, ..Plan::default() };
         let mut wan = Self::new(|config| {
@@ -120,7 +120,7 @@ impl Wan {
         wan
     }
 
-    /// Opens a flow from side 0; what side 1 sends on it is of this priority.
+    /// Opens a flow from side 0; side 1's bytes on it have this priority.
     fn open(&mut self, priority: Option<Priority>) -> FlowId {
         let destination = Destination::from(SocketAddr::from(([127, 0, 0, 1], 80)));
         let request = OpenRequest { destination, source: None, as_client: false, plan: self.plan };
@@ -130,7 +130,7 @@ impl Wan {
         flow
     }
 
-    /// A flow on which side 1 always has something to send.
+    /// A flow with an endless source at side 1.
     fn open_source(&mut self, priority: Option<Priority>) -> FlowId {
         let flow = self.open(priority);
         self.sides[1].sources.insert(flow);
@@ -163,14 +163,14 @@ impl Wan {
                 );
             }
         }
-        // What one side's events cause at the other is taken up in the same tick.
+        // One side's events take effect at the other in the same tick.
         for side in [0, 1, 0, 1] {
             self.events(side);
             self.transmit(side);
         }
     }
 
-    /// Hands over what has crossed to `side`.
+    /// Hands arrived bytes over to `side`.
     fn arrive(&mut self, side: usize) {
         let now = self.now;
         let has_come = |(left, ..): &(Now, LaneId, Vec<u8>)| *left + DELAY <= now;
@@ -202,7 +202,7 @@ impl Wan {
                     ready.remove(&lane);
                     break;
                 }
-                // With what TLS, TCP and IP put around it.
+                // With the overhead of TLS, TCP and IP.
                 let nanos = out.len() as u64 * 104 / 100 * 8 * 1000 / (RATE_BITS_PER_S / 1_000_000);
                 *free_at = now.max(*free_at) + Now::from_nanos(nanos);
                 under_way.push_back((*free_at, lane, out));
@@ -297,7 +297,7 @@ impl Wan {
         block
     }
 
-    /// What side 0 was given of each flow while `time` passes.
+    /// Side 0's bytes of each flow while `time` passes.
     fn received_in<const N: usize>(&mut self, flows: [FlowId; N], time: Now) -> [usize; N] {
         let count = |wan: &Self| flows.map(|flow| wan.sides[0].received.get(&flow).copied().unwrap_or(0));
         let before = count(self);
@@ -323,7 +323,7 @@ impl Wan {
         longest
     }
 
-    /// Sends a byte from side 1, which does not arrive, while nothing else is to be sent; returns the lane that it was on.
+    /// Sends a byte from side 1 without its arrival, with nothing else to be sent; returns its lane.
     fn send_alone(&mut self, flow: FlowId) -> LaneId {
         let (link, now) = (&mut self.sides[1].link, self.now);
         let blocks = link.stats().out.blocks;
@@ -362,7 +362,7 @@ fn the_limit_is_reached_and_not_exceeded() {
 }
 
 #[test]
-fn an_echo_beside_bulk_stays_under_twice_the_idle_round_trip() {
+fn echo_beside_bulk_stays_under_twice_the_round_trip() {
     for priority in [None, Some(Priority::Interactive)] {
         let mut wan = Wan::new(limited);
         let echo = wan.open(priority);
@@ -379,13 +379,13 @@ fn an_echo_beside_bulk_stays_under_twice_the_idle_round_trip() {
 }
 
 #[test]
-fn an_echo_beside_what_is_named_stays_under_twice_the_idle_round_trip() {
+fn echo_beside_names_stays_under_twice_the_round_trip() {
     let mut wan = Wan::naming(limited);
     let echo = wan.open(None);
     let idle = wan.longest_echo(echo, 20);
     wan.file = wan.noise(2 << 20);
     let flows = [(); 4].map(|()| wan.open_source(None));
-    // Beside a file that crosses for the first time, and again.
+    // Beside a file's first transfer, and its repeats.
     for passes in 1..4 {
         while wan.sent_of_file.values().any(|&sent| sent < passes * wan.file.len()) {
             let beside = wan.longest_echo(echo, 1);
@@ -397,7 +397,7 @@ fn an_echo_beside_what_is_named_stays_under_twice_the_idle_round_trip() {
 }
 
 #[test]
-fn classes_have_their_weights_on_lanes_of_their_own_and_on_one_lane() {
+fn classes_have_their_weights_on_any_lanes() {
     let one_lane = |config| LinkConfig { max_lanes: 1, spare_lanes: 0, ..config };
     let changes: [&dyn Fn(LinkConfig) -> LinkConfig; 2] = [&limited, &one_lane];
     for (at, change) in changes.into_iter().enumerate() {
@@ -424,7 +424,7 @@ fn flows_of_one_class_have_equal_shares() {
 }
 
 #[test]
-fn a_flow_that_has_sent_much_yields_to_new_ones_unless_a_rule_says_otherwise() {
+fn flow_with_much_sent_yields_unless_ruled_otherwise() {
     for (rule, share) in [(None, 0.8), (Some(Priority::Normal), 0.5)] {
         let mut wan = Wan::new(|config| LinkConfig { bulk_after: 12 << 20, ..limited(config) });
         let old = wan.open_source(rule);
@@ -438,7 +438,7 @@ fn a_flow_that_has_sent_much_yields_to_new_ones_unless_a_rule_says_otherwise() {
 }
 
 #[test]
-fn a_lane_whose_socket_takes_nothing_keeps_nobodys_share() {
+fn lane_with_a_full_socket_keeps_nobodys_share() {
     let mut wan = Wan::new(limited);
     let stuck = wan.open_source(Some(Priority::Interactive));
     wan.run(Now::from_secs(2));
@@ -452,7 +452,7 @@ fn a_lane_whose_socket_takes_nothing_keeps_nobodys_share() {
 }
 
 #[test]
-fn lanes_without_room_are_not_called_for_their_turn_again_and_again() {
+fn lanes_without_room_are_not_called_repeatedly() {
     let mut wan = Wan::new(|config| limited(LinkConfig { max_lanes: 2, spare_lanes: 2, ..config }));
     let flows = [None; 10].map(|priority| wan.open(priority));
     // Nothing is acknowledged from here on, so flows stay on their lanes.
@@ -472,7 +472,7 @@ fn lanes_without_room_are_not_called_for_their_turn_again_and_again() {
         wan.sides[1].link.handle_payload(filler, Bytes::from_static(b"x"), wan.now).unwrap();
         wan.tick();
     }
-    // The last item that there is room for closes the line for a while, in which both lanes ask for their turn.
+    // The last item within the room closes the line for a while, and both lanes ask for their turn.
     let noise = wan.noise(40_000);
     let (mut now, link) = (wan.now + Now::from_millis(20), &mut wan.sides[1].link);
     link.handle_payload(filler, noise, now).unwrap();
@@ -498,12 +498,12 @@ fn lanes_without_room_are_not_called_for_their_turn_again_and_again() {
 }
 
 #[test]
-fn a_lane_that_waits_for_the_turn_of_a_flow_that_is_gone_leaves_no_timer_behind() {
+fn lane_waiting_for_a_vanished_flow_leaves_no_timer() {
     let mut wan = Wan::new(limited);
     let flow = wan.open(Some(Priority::Bulk));
     let beside = wan.open_source(Some(Priority::Interactive));
     wan.run(Now::from_secs(1));
-    // Its reset arrives while what it has to say waits for its turn.
+    // Its reset arrives while its bytes wait for their turn.
     let (link, now) = (&mut wan.sides[0].link, wan.now);
     link.abort_flow(flow, ResetReason::Application, now);
     wan.run(DELAY - Now::from_millis(1));

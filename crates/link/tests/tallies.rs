@@ -1,4 +1,4 @@
-//! What a flow has moved, and what crossed for it.
+//! The traffic of a flow, and its frames.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
@@ -9,7 +9,7 @@ use common::{Pair, config};
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{FlowOutcome, FlowTally, LinkConfig, Now};
 
-/// Sends bytes on a flow of its own and ends it; returns what both ends say of it.
+/// Sends bytes on a flow of its own and ends it; returns both ends' tallies.
 fn cross(pair: &mut Pair, bytes: &[u8]) -> [FlowTally; 2] {
     let flow = pair.connect(0);
     pair.send(0, flow, bytes);
@@ -37,7 +37,7 @@ fn mirrored([near, far]: &[FlowTally; 2]) {
 }
 
 #[test]
-fn repeat_crosses_as_little_and_noise_as_itself_at_both_ends() {
+fn repeat_crosses_as_little_and_noise_in_full() {
     let mut pair = Pair::new(1);
     let bytes = pair.random_bytes(200_000);
     let first = cross(&mut pair, &bytes);
@@ -51,7 +51,7 @@ fn repeat_crosses_as_little_and_noise_as_itself_at_both_ends() {
 }
 
 #[test]
-fn chunks_that_the_peer_asks_for_are_of_their_flow() {
+fn chunks_requested_by_the_peer_count_for_their_flow() {
     let side = |config, store| LinkConfig { initial_credit: 1 << 20, ..naming(config, store) };
     let mut pair = Pair::with(2, side(config(true, 1), None), side(config(false, 2), Some(77)));
     pair.plan = Plan { layers: Layers::Names, ..Plan::default() };
@@ -67,7 +67,7 @@ fn chunks_that_the_peer_asks_for_are_of_their_flow() {
 }
 
 #[test]
-fn flow_that_lost_its_lane_counts_what_crossed_twice() {
+fn flow_after_loss_of_its_lane_counts_resent_bytes() {
     let mut pair = Pair::new(3);
     let flow = pair.connect(0);
     let bytes = pair.random_bytes(150_000);

@@ -1,4 +1,4 @@
-//! Frames that are much work for few bytes: a turn takes so many of them, and what they make of work is asked for.
+//! Frames with much work for few bytes: taken in turns, and charged for.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -20,7 +20,7 @@ fn link() -> Link {
     link
 }
 
-/// Blocks of 64 KiB in few bytes that do not match their digests.
+/// Blocks of 64 KiB in few bytes, with wrong digests.
 fn wrong(seqs: std::ops::Range<u64>, resent: bool) -> BytesMut {
     let (mut bytes, mut input) = (Vec::new(), Vec::new());
     let plain = vec![0; MAX_BLOCK];
@@ -45,7 +45,7 @@ fn wrong(seqs: std::ops::Range<u64>, resent: bool) -> BytesMut {
 }
 
 #[test]
-fn much_work_for_few_bytes_is_taken_in_turns_and_charged() {
+fn much_work_for_few_bytes_is_divided_and_charged() {
     for count in [100, 1000] {
         let (mut link, mut input) = (link(), wrong(0..count, false));
         assert!(input.len() < 100 * count as usize);
@@ -67,7 +67,7 @@ fn much_work_for_few_bytes_is_taken_in_turns_and_charged() {
 }
 
 #[test]
-fn what_is_left_of_a_turn_is_taken_by_handle_input() {
+fn rest_of_a_turn_is_taken_by_handle_input() {
     let (mut link, mut input) = (link(), wrong(0..200, false));
     link.handle_input(LANE, &mut input, Now::ZERO).unwrap();
     assert!(input.is_empty());
@@ -76,7 +76,7 @@ fn what_is_left_of_a_turn_is_taken_by_handle_input() {
 }
 
 #[test]
-fn a_lane_ends_whose_blocks_stay_wrong_when_sent_again() {
+fn lane_with_repeatedly_wrong_blocks_ends() {
     let mut link = link();
     link.handle_input(LANE, &mut wrong(0..1, false), Now::ZERO).unwrap();
     let again = |link: &mut Link| link.handle_input(LANE, &mut wrong(0..1, true), Now::ZERO);

@@ -10,13 +10,13 @@ use oncewire_link::{FlowId, LaneId, LaneRole, Link, LinkConfig, Now, Received};
 /// More than any flow begins with.
 const FILE: usize = 5 << 20;
 
-/// The most that a flow begins with.
+/// The largest first window.
 const LEARNED: u64 = 4 << 20;
 
-/// The window of a flow of which something was read.
+/// The window of a flow with a read.
 const EARLY: u64 = 2 << 20;
 
-/// Connects, and sends a file to an application that reads the first bytes and then no more; returns what crossed.
+/// Connects, and sends a file to an application with reads of the first bytes only; returns the delivered bytes.
 fn sent_unread(pair: &mut Pair, opener: usize, sender: usize, read: usize) -> (FlowId, u64) {
     let flow = pair.connect(opener);
     let bytes = pair.random_bytes(FILE);
@@ -28,7 +28,7 @@ fn sent_unread(pair: &mut Pair, opener: usize, sender: usize, read: usize) -> (F
     (flow, pair.sides[sender].link.flow(flow).map_or(0, |stats| stats.sent))
 }
 
-/// Sends a file that is read.
+/// Sends a file to a reading application.
 fn transfer(pair: &mut Pair, sender: usize) {
     let flow = pair.connect(0);
     let bytes = pair.random_bytes(FILE);
@@ -50,7 +50,7 @@ fn with(flow_memory: u64) -> Pair {
 }
 
 #[test]
-fn a_flow_begins_with_the_window_that_another_needed() {
+fn flow_begins_with_the_window_another_needed() {
     for (opener, sender) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         println!("opened by {opener}, sent by {sender}");
         let mut pair = with(256 << 20);
@@ -61,7 +61,7 @@ fn a_flow_begins_with_the_window_that_another_needed() {
         assert_eq!(sent_unread(&mut pair, opener, sender, eighth).1, EARLY);
         transfer(&mut pair, sender);
         let (flow, sent) = sent_unread(&mut pair, opener, sender, 0);
-        // Who opened it said so with the open; who did not waits for more than a few words.
+        // The opener said so with the open; the other end waits for more than a few words.
         assert_eq!(sent, if opener == sender { initial } else { LEARNED });
         assert_eq!(sent_unread(&mut pair, opener, sender, eighth).1, LEARNED);
         assert_eq!(
@@ -79,7 +79,7 @@ fn a_flow_begins_with_the_window_that_another_needed() {
 }
 
 #[test]
-fn flows_that_begin_large_leave_most_of_the_memory_to_those_that_grow() {
+fn large_beginnings_leave_most_memory_for_growth() {
     let initial = config(true, 1).initial_credit;
     let mut pair = with(40 << 20);
     transfer(&mut pair, 1);
@@ -91,7 +91,7 @@ fn flows_that_begin_large_leave_most_of_the_memory_to_those_that_grow() {
 }
 
 #[test]
-fn a_grant_that_comes_before_the_flow_is_known_is_said_again() {
+fn grant_ahead_of_its_flow_is_repeated() {
     for seed in 0..4 {
         println!("seed {seed}");
         let mut pair = with(256 << 20);
@@ -120,7 +120,7 @@ fn a_grant_that_comes_before_the_flow_is_known_is_said_again() {
 }
 
 #[test]
-fn a_reader_that_is_slow_is_not_taken_for_one_that_waits_though_its_shell_takes_all_at_once() {
+fn slow_reader_behind_a_fast_shell_is_not_waiting() {
     for quick_at_first in [false, true] {
         let mut pair = with(512 << 20);
         let flow = pair.connect(0);
@@ -129,7 +129,7 @@ fn a_reader_that_is_slow_is_not_taken_for_one_that_waits_though_its_shell_takes_
             pair.send(1, flow, &bytes[..100_000]);
             pair.pass(Now::from_secs(1));
         }
-        // From here on what the shell takes is not what its application takes.
+        // From here on the shell takes more than its application.
         pair.sides[0].stalled.push(flow);
         let taken = pair.sides[0].stream(flow).bytes.len() as u64;
         let (mut sent, mut consumed) = (taken, taken);
@@ -152,7 +152,7 @@ fn a_reader_that_is_slow_is_not_taken_for_one_that_waits_though_its_shell_takes_
 }
 
 #[test]
-fn blocks_of_one_byte_wait_together_and_few_of_them_before_one_that_is_missing() {
+fn one_byte_blocks_wait_together_in_bounded_number() {
     const BLOCKS: usize = 256 << 10;
     for first in [0, 1] {
         let mut link = Link::new(LinkConfig { initial_credit: 1 << 20, ..config(true, 1) }, Now::ZERO);

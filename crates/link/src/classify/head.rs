@@ -1,30 +1,30 @@
-//! The first bytes of a stream: what it is from there to its end.
+//! The first bytes of a stream: a verdict on the whole.
 
 use super::Cipher;
 
-/// The first bytes of a stream, kept until they say what it is.
+/// The first bytes of a stream, kept up to the verdict.
 #[derive(Debug, Default)]
 pub(super) struct Head {
-    /// The offset of the first byte that is kept.
+    /// The offset of the first kept byte.
     offset: u64,
     kept: Vec<u8>,
-    /// Bytes of a PROXY header that are still to come.
+    /// Remaining bytes of a PROXY header.
     skip: usize,
     is_behind_proxy_header: bool,
 }
 
-/// What a stream turned out to be.
+/// The verdict on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// A cipher to its end.
     Cipher(Cipher),
-    /// Messages of SMB, of which any may be enciphered.
+    /// Messages of SMB; any of them may be enciphered.
     Messages,
-    /// Something else, in which records of TLS may follow.
+    /// Something else; records of TLS may follow in it.
     Other,
 }
 
-/// What the bytes so far say.
+/// The judgement from the bytes so far.
 enum Judgement {
     /// Too little.
     More,
@@ -34,7 +34,7 @@ enum Judgement {
 }
 
 impl Head {
-    /// Takes bytes; returns those that were not kept, and the verdict once there is one.
+    /// Takes bytes; returns those not kept, and the verdict once there is one.
     pub(super) fn handle<'b>(&mut self, mut bytes: &'b [u8]) -> (&'b [u8], Option<Verdict>) {
         loop {
             let skipped = self.skip.min(bytes.len());
@@ -59,7 +59,7 @@ impl Head {
         }
     }
 
-    /// Returns what was kept, and its offset.
+    /// Returns the kept bytes, and their offset.
     pub(super) fn into_bytes(self) -> (u64, Vec<u8>) {
         (self.offset, self.kept)
     }
@@ -79,7 +79,7 @@ fn judge(bytes: &[u8], is_behind_proxy_header: bool) -> Judgement {
     if is_open { Judgement::More } else { Judgement::Is(Verdict::Other) }
 }
 
-/// Judges bytes that are, or may become, a PROXY header; none if they are not.
+/// Judges a possible PROXY header or its beginning; none if it is neither.
 fn judge_proxy_header(bytes: &[u8]) -> Option<Judgement> {
     let is_open = |header: &[u8]| header.starts_with(bytes);
     if let Some(header) = bytes.strip_prefix(PROXY_SIGNATURE) {
@@ -97,7 +97,7 @@ fn judge_proxy_header(bytes: &[u8]) -> Option<Judgement> {
     (is_open(PROXY_SIGNATURE) || is_open(PROXY_LINE)).then_some(Judgement::More)
 }
 
-/// Recognises what a stream is by its first bytes.
+/// Recognises a stream by its first bytes.
 fn recognise(first: &[u8]) -> Option<Verdict> {
     if first.len() >= HELLO && begins_hello(first) {
         return Some(Verdict::Cipher(Cipher::Tls));
@@ -120,8 +120,8 @@ fn begins_hello(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether the bytes may begin a message of SMB behind its length [MS-SMB2 §2.1], or the session request that precedes
-/// it on port 139 [RFC 1002 §4.3.2].
+/// Whether the bytes may begin a message of SMB behind its length [MS-SMB2 §2.1], or the session request before it on
+/// port 139 [RFC 1002 §4.3.2].
 fn begins_message(bytes: &[u8]) -> bool {
     if let [0x81, rest @ ..] = bytes {
         return rest.iter().zip([0, 0]).all(|(byte, zero)| *byte == zero)
@@ -143,7 +143,7 @@ const HELLO: usize = 6;
 const MESSAGE: usize = 8;
 /// The length of an encoded NetBIOS name.
 const ENCODED_NAME: u8 = 32;
-/// What ssh begins with [RFC 4253 §4.2, §5.1].
+/// The beginning of ssh [RFC 4253 §4.2, §5.1].
 const SSH: [&[u8]; 2] = [b"SSH-2.0-", b"SSH-1.99-"];
 /// [PROXY protocol §2.2].
 const PROXY_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -151,5 +151,5 @@ const PROXY_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const PROXY_LINE: &[u8] = b"PROXY ";
 /// The longest line of version 1, with its end.
 const PROXY_LINE_MOST: usize = 107;
-/// The most that is kept.
+/// The most kept bytes.
 const MOST: usize = 128;

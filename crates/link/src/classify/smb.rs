@@ -1,4 +1,4 @@
-//! Messages of SMB, followed from length to length: those behind a transform header are enciphered.
+//! SMB messages, followed by their lengths; transform headers mean encryption.
 //!
 //! A stream of SMB begins with its negotiation in the clear. Later on each message may be enciphered or not, by its
 //! session and its share.
@@ -6,31 +6,31 @@
 use super::spread::Spread;
 use super::{Cipher, Turn};
 
-/// What is known of a stream of SMB's messages.
+/// The state of a stream of SMB messages.
 #[derive(Debug)]
 pub(super) struct Follower {
     /// The beginning of the present message.
     seen: [u8; TRANSFORM],
     have: usize,
-    /// Bytes of the message that are still to come, behind those.
+    /// Remaining bytes of the message, behind those.
     left: usize,
-    /// Bytes among them that are not counted.
+    /// Uncounted bytes among them.
     uncounted: usize,
     is_enciphered: bool,
-    /// Where enciphered messages began.
+    /// The start of enciphered messages.
     begins: Option<u64>,
     spread: Option<Spread>,
     is_cipher: bool,
 }
 
-/// Where messages do not follow each other any more.
+/// The end of the chain of messages.
 #[derive(Debug)]
 pub(super) struct Broken<'b> {
-    /// The offset of what is no message.
+    /// The offset of the first byte outside a message.
     pub(super) at: u64,
     /// Its first bytes.
     pub(super) header: Vec<u8>,
-    /// What was not handled of the bytes given.
+    /// The unhandled rest of the bytes given.
     pub(super) rest: &'b [u8],
 }
 
@@ -49,13 +49,13 @@ impl Default for Follower {
     }
 }
 
-/// What a message's first bytes say.
+/// The judgement from a message's first bytes.
 enum Start {
     /// Too little.
     More,
     /// No message.
     Wrong,
-    /// A message, of which so many bytes are still to come.
+    /// A message, with so many bytes still to come.
     Is { left: usize, kind: Kind },
 }
 
@@ -69,7 +69,7 @@ enum Kind {
 }
 
 impl Follower {
-    /// Takes the next bytes of the stream, which begin at offset `at`; returns where they are no messages any more.
+    /// Takes the next bytes of the stream, from offset `at` on; returns the end of the chain of messages.
     pub(super) fn handle<'b>(
         &mut self,
         mut at: u64,
@@ -104,7 +104,7 @@ impl Follower {
         None
     }
 
-    /// Enters a message that begins at `start`.
+    /// Enters a message at `start`.
     fn enter(&mut self, left: usize, kind: Kind, start: u64, each: &mut dyn FnMut(Turn)) {
         (self.have, self.left) = (0, left);
         self.is_enciphered = kind == Kind::Enciphered;
@@ -131,7 +131,7 @@ impl Follower {
         }
     }
 
-    /// Decides whether messages are enciphered that say so, once enough was seen; returns whether they are not.
+    /// Decides whether apparently enciphered messages are, once enough was seen; returns whether they are not.
     fn judge(&mut self, each: &mut dyn FnMut(Turn)) -> bool {
         let Some(begins) = self.begins else { return false };
         match self.spread.as_ref().and_then(Spread::verdict) {
@@ -144,7 +144,7 @@ impl Follower {
         }
     }
 
-    /// What follows from `at` on is coded.
+    /// Codes the bytes from `at` on.
     fn turn_back(&mut self, at: u64, each: &mut dyn FnMut(Turn)) {
         let begins = self.begins.take().unwrap_or(at);
         self.spread = None;
@@ -165,8 +165,8 @@ impl Follower {
     }
 }
 
-/// Judges the first bytes of a message: behind its type and length [MS-SMB2 §2.1] a protocol's name, and behind that of
-/// an enciphered one what it says of its length [MS-SMB2 §2.2.41].
+/// Judges the first bytes of a message: behind its type and length [MS-SMB2 §2.1] a protocol's name, and behind that
+/// of an enciphered one its stated length [MS-SMB2 §2.2.41].
 fn judge(seen: &[u8]) -> Start {
     let [kind, high, middle, low, rest @ ..] = seen else { return Start::More };
     let len = usize::from(*high) << 16 | usize::from(u16::from_be_bytes([*middle, *low]));
@@ -201,13 +201,13 @@ fn judge(seen: &[u8]) -> Start {
 
 /// Length of a transform header.
 const TRANSFORM_LEN: usize = 52;
-/// Where it says how long the message is, behind the protocol's name.
+/// The place of the message's length, behind the protocol's name.
 const SIZE_AT: usize = 32;
-/// The bytes of an enciphered message that are checked: type, length, protocol, signature, nonce, length.
+/// The checked bytes of an enciphered message: type, length, protocol, signature, nonce, length.
 const TRANSFORM: usize = 4 + 4 + SIZE_AT + 4;
-/// What follows of the header.
+/// The rest of the header.
 const TRANSFORM_REST: usize = TRANSFORM_LEN - 4 - SIZE_AT - 4;
 /// The longest message of the session service.
 const MOST_SESSION: usize = 1024;
-/// A message in the clear that is shorter is not worth a block's border.
+/// The least length of a clear message worth a block's border.
 const WORTH_A_TURN: usize = 4096;

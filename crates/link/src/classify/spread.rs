@@ -1,4 +1,4 @@
-//! Whether the first bytes of records are as evenly spread as a cipher's.
+//! A test of records' first bytes: spread as evenly as a cipher's.
 
 /// A count of bytes.
 #[derive(Debug)]
@@ -36,6 +36,6 @@ impl Spread {
     }
 }
 
-/// So many bytes tell noise, of which two are equal with a probability of 1/256, from what is above 1/200, at six
-/// standard deviations.
+/// Bytes to tell noise, with a probability of 1/256 for equal pairs, from anything above 1/200, at six standard
+/// deviations.
 const ENOUGH: u16 = 512;

@@ -24,7 +24,7 @@ fn hello(kind: u8) -> Vec<u8> {
     record(22, &[&[kind, 0, 0, body.len() as u8][..], &body].concat())
 }
 
-/// What follows a hello: a change of cipher, and records of application data of these lengths.
+/// The bytes behind a hello: a change of cipher, and records of application data of these lengths.
 fn data(seed: u64, lens: &[usize]) -> Vec<u8> {
     let records = lens.iter().enumerate().map(|(n, &len)| record(23, &noise(seed + n as u64, len)));
     [record(20, &[1])].into_iter().chain(records).collect::<Vec<_>>().concat()
@@ -49,7 +49,7 @@ fn message(enciphered: bool, body: &[u8]) -> Vec<u8> {
     [&[0][..], &len[1..], &header, body].concat()
 }
 
-/// The turns of a stream that is handled in pieces of these lengths, again and again.
+/// The turns of a stream handled in pieces of these lengths, again and again.
 fn turns(stream: &[u8], pieces: &[usize]) -> Vec<Turn> {
     let (mut recogniser, mut found) = (Recogniser::new(), Vec::new());
     let (mut rest, mut pieces) = (stream, pieces.iter().cycle());
@@ -118,8 +118,8 @@ fn tls_after_megabytes_of_plain_requests_is_found() {
 }
 
 #[test]
-fn records_without_a_hello_are_found_once_four_follow_each_other() {
-    // As TDS does, whose packets hold the handshake.
+fn records_without_a_hello_are_found_after_four() {
+    // As in TDS, with packets around the handshake.
     let packet = b"\x12\x01\0\x9e\0\0\0\0";
     let wrapped = [packet, &hello(1)[..], packet, &record(22, &noise(1, 90))].concat();
     let chain = |records: usize| [&wrapped, &data(1, &vec![900; records])[6..]].concat();
@@ -140,7 +140,7 @@ fn content_behind_a_broken_chain_is_coded_again() {
     let stream = [b"S", &hello[..], &records, &rest].concat();
     let end = 1 + hello.len() + records.len();
     assert_eq!(whole(&stream), [turn(1 + hello.len() + 6, Some(Cipher::Tls), 1), turn(end, None, 1)]);
-    // What follows has to show more, and is found all the same.
+    // The next chain has to show more, and is found all the same.
     let again = [&stream[..], &hello, &data(50, &[300; 12])].concat();
     let begins = stream.len();
     let last = turn(begins + hello.len() + 6, Some(Cipher::Tls), begins);
@@ -164,7 +164,7 @@ fn headers_in_content_are_no_cipher() {
     }
 }
 
-/// A capture: each packet has headers of its own, so that only what a packet holds follows each other.
+/// A capture: each packet has headers of its own, so only a packet's own bytes are consecutive.
 fn capture(stream: &[u8]) -> Vec<u8> {
     stream.chunks(1448).flat_map(|packet| [&[0x45; 82][..], packet].concat()).collect()
 }
@@ -177,7 +177,7 @@ fn capture_of_tls_is_coded_but_for_one_record() {
     for pair in whole(&file).chunks(2) {
         left_out += pair.get(1).map_or(file.len() as u64, |turn| turn.at) - pair[0].at;
     }
-    // A record that begins in one packet with another is followed to its end, once.
+    // A record from one packet into another is followed to its end, once.
     assert!(left_out < 20_000, "{left_out} of {}", file.len());
 }
 
@@ -203,7 +203,7 @@ fn enciphered_messages_of_smb_are_found_and_clear_ones_coded() {
 }
 
 #[test]
-fn messages_of_smb_with_wrong_lengths_or_clear_bodies_are_coded() {
+fn smb_messages_with_wrong_lengths_or_clear_bodies_are_coded() {
     let mut wrong = message(true, &noise(1, 3000));
     wrong[4 + 36] ^= 1;
     let clear = message(true, &text(3000));
@@ -212,7 +212,7 @@ fn messages_of_smb_with_wrong_lengths_or_clear_bodies_are_coded() {
     for stream in [wrong, clear, inside, text(5000)] {
         assert_eq!(whole(&[message(false, &[]), stream].concat()), []);
     }
-    // Behind what breaks the messages, records of TLS are looked for.
+    // Behind a break of the messages, records of TLS are looked for.
     let stream = [message(false, &[]), b"STARTTLS".to_vec(), hello(1), data(1, &[600, 600])].concat();
     assert_eq!(whole(&stream).len(), 1);
 }

@@ -1,37 +1,37 @@
 //! Records of TLS, followed from header to header.
 //!
-//! A chain begins with a hello, or, where that is wrapped in another protocol, with application data. It is taken for a
-//! cipher once several records of application data follow each other and their bytes are evenly spread. A hello alone, a
-//! capture of packets, or two bytes that look like a header are not: their lengths lead nowhere.
+//! A chain begins with a hello, or, within another protocol, with application data. It is taken for a cipher once
+//! several consecutive records of application data have evenly spread bytes. A hello alone, a capture of packets, or
+//! two bytes with the look of a header are not: their lengths lead nowhere.
 
 use oncewire_fingerprint::find_pair;
 
 use super::spread::Spread;
 use super::{Cipher, Turn};
 
-/// What is known of a stream in which records of TLS may begin anywhere.
+/// The state of a stream with a possible start of TLS records anywhere.
 #[derive(Debug, Default)]
 pub(super) struct Follower {
-    /// The bytes that may begin a chain, or a header within it.
+    /// The possible beginning of a chain, or of a header within it.
     seen: [u8; FIRST],
     have: usize,
     chain: Option<Chain>,
-    /// Chains that broke although a hello or the bytes of their records said that they are a cipher.
+    /// Broken chains in spite of a hello or evenly spread records.
     broken: u8,
     has_hello: bool,
 }
 
-/// Records that follow each other.
+/// Consecutive records.
 #[derive(Debug)]
 struct Chain {
     begins: u64,
     begins_with_hello: bool,
-    /// Bytes of the record's body that are still to come.
+    /// Remaining bytes of the record's body.
     left: usize,
-    /// Bytes at the front of the body that are not counted.
+    /// Uncounted bytes at the front of the body.
     uncounted: usize,
     is_data: bool,
-    /// Where the first record of application data began.
+    /// The start of the first record of application data.
     first_data: Option<u64>,
     data_records: u32,
     spread: Option<Spread>,
@@ -44,7 +44,7 @@ impl Follower {
         self.has_hello
     }
 
-    /// Takes the next bytes of the stream, which begin at offset `at`.
+    /// Takes the next bytes of the stream, from offset `at` on.
     pub(super) fn handle(&mut self, mut at: u64, mut bytes: &[u8], each: &mut dyn FnMut(Turn)) {
         while !bytes.is_empty() {
             let used = match &mut self.chain {
@@ -74,7 +74,7 @@ impl Follower {
         }
     }
 
-    /// Takes a byte at offset `at` that may begin a chain, or go on with the beginning of one.
+    /// Takes a byte at offset `at`, a possible beginning of a chain, or its continuation.
     fn search(&mut self, at: u64, byte: u8) {
         self.push(byte);
         while self.have > 0 && !begins_chain(self.seen()) {
@@ -147,7 +147,7 @@ impl Follower {
 }
 
 impl Chain {
-    /// Begins a chain with bytes that [begin one](begins_chain), if they are all that is asked for.
+    /// Begins a chain with bytes that [begin one](begins_chain), if all checked bytes are there.
     fn begin(begins: u64, seen: &[u8]) -> Option<Self> {
         let (kind, len) = header(seen)?;
         let is_data = kind == DATA;
@@ -171,7 +171,7 @@ impl Chain {
         Some(chain)
     }
 
-    /// Enters a record whose header stands at `start`.
+    /// Enters a record with its header at `start`.
     fn enter(&mut self, kind: u8, len: usize, start: u64) {
         (self.left, self.is_data, self.uncounted) = (len, kind == DATA, NONCE);
         if self.is_data && !self.is_cipher {
@@ -194,7 +194,7 @@ impl Chain {
     }
 }
 
-/// Returns where the first byte is that may begin a chain.
+/// Returns the first byte with a possible beginning of a chain.
 fn find_start(bytes: &[u8]) -> Option<usize> {
     find_pair(bytes, [HANDSHAKE, DATA], MAJOR).or_else(|| {
         // The next byte is yet to come.
@@ -222,7 +222,7 @@ fn continues_chain(seen: &[u8]) -> bool {
     seen.iter().enumerate().all(fits) && header(seen).is_none_or(|(_, len)| (1..=MOST_BODY).contains(&len))
 }
 
-/// Whether bytes may begin a chain: with application data, or with a hello, whose length is checked against the
+/// Whether bytes may begin a chain: with application data, or with a hello, with its length checked against the
 /// record's [RFC 8446 §4, §4.1.2].
 fn begins_chain(seen: &[u8]) -> bool {
     let fits = |(at, &byte): (usize, &u8)| match at {
@@ -252,7 +252,7 @@ fn begins_chain(seen: &[u8]) -> bool {
 
 /// Length of a header.
 const HEADER: usize = 5;
-/// The bytes of a hello that are checked: headers of record and message, version.
+/// The checked bytes of a hello: headers of record and message, version.
 const FIRST: usize = 11;
 const MAJOR: u8 = 3;
 /// Drafts of TLS 1.3 had 4.
@@ -266,11 +266,11 @@ const DATA: u8 = 23;
 const MOST_BODY: usize = (1 << 14) + 2048;
 /// Version, random bytes, length of the session's name, a cipher and a compression: a hello has no less.
 const LEAST_HELLO: usize = 38;
-/// What TLS 1.2 begins a body with may be a number that grows by one.
+/// A body's first bytes in TLS 1.2: perhaps a counter.
 const NONCE: usize = 8;
 /// So many records of application data make a chain behind a hello a cipher: the second one proves the first one's length.
 const BEHIND_HELLO: u32 = 2;
 /// The same of a chain without a hello.
 const BY_ITSELF: u32 = 4;
-/// After each chain that broke, four times as many are asked for, up to 2 to the power of this.
+/// After each broken chain, four times as many are asked for, up to 2 to the power of this.
 const MOST_DOUBLED: u32 = 16;

@@ -19,7 +19,7 @@ use oncewire_link::{
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-/// One side: its link, and what it told its shell.
+/// One side: its link, and the events for its shell.
 pub struct Side {
     pub link: Link,
     pub config: LinkConfig,
@@ -27,30 +27,29 @@ pub struct Side {
     pub received: BTreeMap<FlowId, Stream>,
     pub notes: Vec<String>,
     pub restarts: u32,
-    /// What flows had moved that the link has forgotten.
+    /// The traffic of flows forgotten by the link.
     pub ended: Vec<FlowTally>,
     /// How often logs were said to fill.
     pub filled: usize,
-    /// What the peer said as a member of the group.
+    /// The peer's words as a member of the group.
     pub heard: Vec<GroupFrame>,
-    /// What the peer's store has, as the link says to be passed on.
+    /// The peer's stored chunks, passed on by the link's events.
     pub stored: Vec<PackedTag>,
-    /// Flows whose application does not read.
+    /// Flows with a stalled application.
     pub stalled: Vec<FlowId>,
-    /// The side's chunk store.
-    /// What the store has, by tags.
+    /// The side's chunk store. Its content, by tags.
     pub chunks: BTreeMap<u64, Bytes>,
-    /// Reads that are not answered yet.
+    /// Unanswered reads.
     pub reads: VecDeque<StoreRequest>,
     /// Whether reads wait until [`Side::answer_read`].
     pub holds_reads: bool,
-    /// Whether questions where chunks are wait with the reads.
+    /// Whether questions for places wait with the reads.
     pub holds_peeks: bool,
     /// One read in so many is refused, and one damaged; 0 for none.
     pub bad_reads: u64,
 }
 
-/// What an application was given.
+/// The bytes and end given to an application.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Stream {
     pub bytes: Vec<u8>,
@@ -59,9 +58,9 @@ pub struct Stream {
     pub reset: Option<String>,
 }
 
-/// What happened on the lanes, for those who record it.
+/// Events on the lanes, for recordings.
 pub enum Said {
-    /// A side's hello, in the bytes that cross.
+    /// A side's hello, in its bytes on the lane.
     Hello { side: usize, lane: LaneId, role: LaneRole, bytes: Vec<u8> },
     /// Whole frames.
     Frames { side: usize, lane: LaneId, bytes: Vec<u8> },
@@ -85,31 +84,31 @@ pub struct Pair {
     pub now: Now,
     pub rng: Pcg64Mcg,
     pipes: BTreeMap<LaneId, Pipe>,
-    /// The lane that is dialled next.
+    /// The next lane to be dialled.
     pub next_lane: u64,
     wanted: [BTreeMap<LaneRole, u32>; 2],
     /// Whether lanes are dialled at all.
     pub reachable: bool,
-    /// Whether all lanes that are wanted are dialled together, and not one after the other.
+    /// Whether all wanted lanes are dialled together, and not one after the other.
     pub at_once: bool,
     /// How far each side's clock is ahead of `now`.
     pub skew: [Now; 2],
-    /// What was said, in the order in which it was.
+    /// The events, in their order.
     pub said: Vec<Said>,
-    /// How flows are coded that are opened.
+    /// The plan of newly opened flows.
     pub plan: Plan,
-    /// What each side's hello says that it understands.
+    /// The understood frames in each side's hello.
     pub understands: Understood,
-    /// Whether each side's hello proves that it is of its group, if it has one.
+    /// Whether each side's hello proves its membership of its group, if it has one.
     pub proves: [bool; 2],
 }
 
-/// Stands for the code that a shell makes.
+/// Stands for a shell's authentication code.
 fn group_proof(config: &LinkConfig) -> Option<GroupProof> {
     config.names.as_ref()?.group.as_ref().map(|key| GroupProof(*key.bytes()))
 }
 
-/// Text that compresses and repeats.
+/// Compressible text with repeats.
 pub fn text(len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for n in 0u32.. {
@@ -133,7 +132,7 @@ pub fn config(first: bool, instance: u64) -> LinkConfig {
         max_lanes: 6,
         spare_lanes: 1,
         initial_credit: 64 << 10,
-        // Less than may be in flight: beyond that, nothing is remembered.
+        // Less than the limit in flight: beyond it, nothing is remembered.
         max_credit: 192 << 10,
         ..LinkConfig::default()
     }
@@ -165,7 +164,7 @@ impl Side {
         }
     }
 
-    /// Does what the link asks of the chunk store; returns whether there was anything.
+    /// Executes the link's requests to the chunk store; returns whether there were any.
     fn run_store(&mut self, now: Now) -> bool {
         let mut any = false;
         while let Some(request) = self.link.poll_chunk_store() {
@@ -202,7 +201,7 @@ impl Side {
         self.received.entry(flow).or_default()
     }
 
-    /// Reads all that the flow's application may read, unless it is stalled.
+    /// Reads all bytes available to the flow's application, unless it is stalled.
     pub fn read(&mut self, flow: FlowId, now: Now) {
         if self.stalled.contains(&flow) {
             return;
@@ -232,7 +231,7 @@ impl Pair {
         Self::proving(seed, dialer, acceptor, [true; 2])
     }
 
-    /// A pair of which not each side proves that it is of its group.
+    /// A pair with a proof of membership from some sides only.
     pub fn proving(seed: u64, dialer: LinkConfig, acceptor: LinkConfig, proves: [bool; 2]) -> Self {
         let now = Now::from_secs(100);
         let mut pair = Self {
@@ -293,7 +292,7 @@ impl Pair {
         self.sides[side].link.handle_payload(flow, bytes, now).unwrap();
     }
 
-    /// Dials these lanes, whose hellos are all exchanged before either side takes the first of them.
+    /// Dials these lanes, with all hellos exchanged before either side takes the first of them.
     fn dial(&mut self, dialler: usize, roles: &[LaneRole]) {
         let clocks = [0, 1].map(|side| self.clock(side));
         let mut exchanged = Vec::new();
@@ -331,7 +330,7 @@ impl Pair {
                 }
             }
         }
-        // Whoever refuses has said hello, which the other takes.
+        // A refusing side has said hello, and the other takes it.
         refused.into_iter().for_each(|lane| self.cut(lane));
     }
 
@@ -366,7 +365,7 @@ impl Pair {
         any
     }
 
-    /// Ends a lane in order: the other side has all that was sent to it before.
+    /// Ends a lane in order: the other side has all earlier bytes on it.
     fn end_lane(&mut self, lane: LaneId, side: usize) {
         let Some(mut pipe) = self.pipes.remove(&lane) else { return };
         let mut rest: BytesMut = pipe.wires[side].drain(..).collect();
@@ -375,7 +374,7 @@ impl Pair {
         self.sides[other].link.handle_lane_ended(lane, now);
     }
 
-    /// Reads all that an application may read.
+    /// Reads all bytes available to an application.
     pub fn read(&mut self, side: usize, flow: FlowId) {
         let now = self.clock(side);
         self.sides[side].read(flow, now);
@@ -410,7 +409,7 @@ impl Pair {
                 any |= !roles.is_empty();
             }
             any |= self.events(0) | self.events(1);
-            // What is dialled anew is dialled while bytes move on the others.
+            // New lanes are dialled while bytes move on the others.
             if self.at_once {
                 break;
             }
@@ -428,7 +427,7 @@ impl Pair {
     fn transmit(&mut self, lane: LaneId, side: usize) -> bool {
         let now = self.clock(side);
         let Some(pipe) = self.pipes.get_mut(&lane) else { return false };
-        // A socket takes more only when what it has is on its way.
+        // A socket takes more only when its bytes are on their way.
         if !pipe.ready[side] || pipe.wires[side].len() > 200_000 {
             return false;
         }
@@ -447,7 +446,7 @@ impl Pair {
         if pipe.blocked[side] || pipe.wires[side].is_empty() {
             return false;
         }
-        // What was moved but is no whole frame yet is put back: the receiver's buffer is the pipe's front.
+        // Moved bytes without a whole frame are put back: the receiver's buffer is the pipe's front.
         let len = pipe.wires[side].len().min(amount);
         let mut input: BytesMut = pipe.wires[side].iter().take(len).copied().collect();
         let now = self.clock(1 - side);
@@ -458,14 +457,14 @@ impl Pair {
         used > 0
     }
 
-    /// Stops what one side sends on a lane from arriving.
+    /// Keeps one side's bytes on a lane from arriving.
     pub fn block(&mut self, lane: LaneId, side: usize, blocked: bool) {
         if let Some(pipe) = self.pipes.get_mut(&lane) {
             pipe.blocked[side] = blocked;
         }
     }
 
-    /// Bytes that one side sent on a lane and that did not arrive yet.
+    /// Bytes of one side on a lane, not arrived yet.
     pub fn under_way(&self, lane: LaneId, side: usize) -> usize {
         self.pipes.get(&lane).map_or(0, |pipe| pipe.wires[side].len())
     }
@@ -474,7 +473,7 @@ impl Pair {
         self.pipes.keys().copied().collect()
     }
 
-    /// Cuts a lane: what was under way is lost.
+    /// Cuts a lane: bytes under way are lost.
     pub fn cut(&mut self, lane: LaneId) {
         if self.pipes.remove(&lane).is_some() {
             self.said.push(Said::Cut(lane));
@@ -485,7 +484,7 @@ impl Pair {
         }
     }
 
-    /// Cuts a lane for one side; what either sends on it gets nowhere, and the other is not told.
+    /// Cuts a lane for one side; bytes of either get nowhere, and the other is not told.
     pub fn cut_one(&mut self, lane: LaneId, side: usize) {
         if let Some(pipe) = self.pipes.get_mut(&lane) {
             pipe.wires = Default::default();
@@ -499,7 +498,7 @@ impl Pair {
         self.lanes().into_iter().for_each(|lane| self.cut(lane));
     }
 
-    /// Lets time pass in steps, doing what is due.
+    /// Lets time pass in steps, with its due events.
     pub fn pass(&mut self, time: Now) {
         self.run();
         let end = self.now + time;
@@ -513,7 +512,7 @@ impl Pair {
             self.now = due.unwrap_or(end).max(self.now + Now::from_millis(1)).min(end);
             for side in [0, 1] {
                 let (now, link) = (self.clock(side), &mut self.sides[side].link);
-                // A lane that is given up may make something else due at once.
+                // A lane given up may make something else due at once.
                 let mut calls = 0;
                 while let Some(at) = link.poll_timeout().filter(|at| *at <= now) {
                     calls += 1;
@@ -530,7 +529,7 @@ impl Pair {
         self.restart_with(side, SavedLogs::default());
     }
 
-    /// Replaces a side by a new process that finds these logs.
+    /// Replaces a side by a new process with these logs.
     pub fn restart_with(&mut self, side: usize, saved: SavedLogs) {
         let lanes = self.lanes();
         self.pipes.clear();

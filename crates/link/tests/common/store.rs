@@ -9,7 +9,7 @@ use oncewire_codec::wanax::{NameKey, NamesConfig, Shape, Tree};
 use oncewire_codec::wire::Sought;
 use oncewire_link::{ChunkPlace, LinkConfig, StoreReply, StoreRequest};
 
-/// The configuration of a side that names chunks, and has a store if it has an id.
+/// The configuration of a side with names, and with a store if it has an id.
 pub fn naming(config: LinkConfig, store: Option<u64>) -> LinkConfig {
     let key = NameKey::new([config.instance as u8; 32]);
     let (shape, hint_memory) = (Shape::default(), 1 << 18);
@@ -17,7 +17,7 @@ pub fn naming(config: LinkConfig, store: Option<u64>) -> LinkConfig {
     LinkConfig { names, store, ..config }
 }
 
-/// Does what is asked of the store; a read has an answer.
+/// Executes a request to the store; a read has an answer.
 pub fn serve(chunks: &mut BTreeMap<u64, Bytes>, request: StoreRequest) -> Option<StoreReply> {
     match request {
         StoreRequest::Put { plain, key, shape } => {

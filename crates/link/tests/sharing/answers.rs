@@ -1,8 +1,8 @@
-//! Chunks that were named and are asked for, beside what flows send.
+//! Requested chunks beside flows' own bytes.
 
 use super::*;
 
-/// What a store may answer instead of chunks: it is busy, it has nothing, or the one or the other.
+/// A store's possible answers instead of chunks: it is busy, it has nothing, or the one or the other.
 const REFUSALS: [fn(u64) -> StoreReply; 3] = [
     |ticket| StoreReply::Busy { ticket },
     |ticket| StoreReply::Absent { ticket },
@@ -17,7 +17,7 @@ fn one_lane(config: LinkConfig) -> LinkConfig {
 }
 
 #[test]
-fn an_echo_beside_chunks_that_are_asked_for_stays_under_twice_the_idle_round_trip() {
+fn echo_beside_requested_chunks_stays_under_twice_the_round_trip() {
     for (change, refuse) in [limited, one_lane].into_iter().flat_map(|way| REFUSALS.map(|no| (way, no))) {
         let mut wan = Wan::naming(change);
         let echo = wan.open(Some(Priority::Interactive));
@@ -43,7 +43,7 @@ fn an_echo_beside_chunks_that_are_asked_for_stays_under_twice_the_idle_round_tri
 }
 
 #[test]
-fn who_asks_for_little_does_not_wait_for_all_that_another_flow_asked_for() {
+fn few_requests_do_not_wait_for_another_flows_many() {
     for (change, refuse) in [limited, one_lane].into_iter().flat_map(|way| REFUSALS.map(|no| (way, no))) {
         // Credit for as much as is named.
         let mut wan = Wan::naming(|config| change(LinkConfig { initial_credit: 4 << 20, ..config }));
@@ -83,7 +83,7 @@ fn who_asks_for_little_does_not_wait_for_all_that_another_flow_asked_for() {
 }
 
 #[test]
-fn answers_leave_though_flows_have_no_room_until_they_are_there() {
+fn answers_leave_before_flows_have_room() {
     for change in [limited, one_lane] {
         let mut wan = Wan::naming(change);
         wan.file = wan.noise(256 << 10);

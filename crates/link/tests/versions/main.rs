@@ -1,5 +1,4 @@
-//! One version apart: what an older or newer gateway says is understood, passed over or refused by the rule in
-//! `docs/reference/spec/wire-format.md`.
+//! One version apart: frames of older and newer gateways, by the rules of `docs/reference/spec/wire-format.md`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -15,7 +14,7 @@ use oncewire_codec::wire::{FIRST_OPTIONAL, Frame, Hello, VERSION, WireError};
 use oncewire_link::{LaneId, LaneRole, Link, Now};
 use recording::Replay;
 
-/// A dialling link and its one lane to a peer whose hello is of `version`.
+/// A dialling link and its one lane to a peer with a hello of `version`.
 fn met(version: u16) -> (Link, LaneId) {
     let peer = Link::new(config(false, 2), Now::ZERO).hello(LaneId(0), LaneRole::Control);
     let mut link = Link::new(config(true, 1), Now::ZERO);
@@ -34,7 +33,7 @@ fn the_smaller_of_both_newest_versions_is_spoken() {
 }
 
 #[test]
-fn an_unknown_optional_frame_is_passed_over_and_what_follows_it_is_not() {
+fn unknown_optional_frame_is_passed_over_alone() {
     let (mut link, lane) = met(VERSION);
     let mut input = BytesMut::from(&[0x80, 0, 0xff, 3, 1, 2, 3][..]);
     let mut ping = Vec::new();
@@ -51,13 +50,13 @@ fn an_unknown_optional_frame_is_passed_over_and_what_follows_it_is_not() {
 }
 
 #[test]
-fn an_unknown_frame_that_is_not_optional_costs_the_lane() {
+fn unknown_mandatory_frame_costs_the_lane() {
     let (mut link, lane) = met(VERSION);
     let outcome = link.handle_input(lane, &mut BytesMut::from(&[0x7f, 0][..]), Now::ZERO);
     assert_eq!(outcome, Err(PeerFault::Wire(WireError::UnknownType(0x7f))));
 }
 
-/// A session of two gateways of the first version, as that version's code played [`script`].
+/// A session of two gateways of the first version, as its code played [`script`].
 const FIRST_VERSION: &str = include_str!("version-1.txt");
 
 /// Checks that each side of this build can take the other's place in a recorded session.
@@ -69,11 +68,11 @@ fn interoperates(session: &str, version: u16) {
         let stats = replay.side.link.stats();
         assert_eq!(stats.version, Some(version));
         assert!(replay.side.received == expected.received, "side {index}: {:?}", replay.side.notes);
-        // What the recorded side acknowledged is as much as this build has sent.
+        // The recorded side's acknowledgements equal this build's sent bytes.
         assert_eq!(stats.out.unacked, expected.link.stats().out.unacked, "side {index}");
         assert_eq!((stats.inbound.mismatches, stats.passed_over), (0, 0), "side {index}");
         for hello in &replay.hellos {
-            // What version 1 asks of a hello: versions that overlap, and a length that holds its fields.
+            // Version 1's demands on a hello: overlapping versions, and a length for all its fields.
             assert_eq!(hello[..8], *b"oncewire");
             assert!(u16::from_le_bytes([hello[10], hello[11]]) <= version);
         }
@@ -84,7 +83,7 @@ fn interoperates(session: &str, version: u16) {
 }
 
 #[test]
-fn a_session_of_the_first_version_goes_on_with_either_side_replaced_by_this_build() {
+fn first_versions_session_continues_with_either_side_replaced() {
     interoperates(FIRST_VERSION, 1);
 }
 
@@ -94,14 +93,14 @@ fn this_build_replaces_either_side_of_its_own_session() {
     let (_, stages) = script::play();
     let session = recording::write(&stages);
     interoperates(&session, VERSION);
-    // How a version's session is recorded: with that version's code, once.
+    // The recording of a version's session: with its code, once.
     if let Some(path) = std::env::var_os("ONCEWIRE_RECORD") {
         std::fs::write(path, session).unwrap();
     }
 }
 
 #[test]
-fn the_recorded_session_has_every_frame_that_either_side_says_of_its_own_accord() {
+fn recorded_session_has_every_unsolicited_frame() {
     let mut said = Vec::new();
     for entry in recording::read(FIRST_VERSION).into_iter().flatten() {
         match entry {

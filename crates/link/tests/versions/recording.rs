@@ -1,4 +1,4 @@
-//! A session as both sides said it, kept in a file, and replayed against one side of this build.
+//! A recorded session of both sides, replayed against one side of this build.
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ pub(crate) fn write(stages: &[Vec<Said>]) -> String {
     out
 }
 
-/// Reads what [`write`] wrote.
+/// Reads the output of [`write`].
 pub(crate) fn read(text: &str) -> Vec<Vec<Said>> {
     let mut stages: Vec<Vec<Said>> = Vec::new();
     for line in text.lines() {
@@ -55,12 +55,12 @@ pub(crate) fn read(text: &str) -> Vec<Vec<Said>> {
     stages
 }
 
-/// One side of this build in a session whose other side is a recording.
+/// One side of this build in a session with a recording as the other side.
 pub(crate) struct Replay {
     pub(crate) side: Side,
     index: usize,
     lanes: Vec<LaneId>,
-    /// What this side said.
+    /// This side's frames.
     pub(crate) frames: Vec<u8>,
     pub(crate) hellos: Vec<Vec<u8>>,
     now: Now,
@@ -70,7 +70,7 @@ impl Replay {
     /// Replays a session with this build as side `index`.
     ///
     /// # Panics
-    /// If what the recorded side says is not taken.
+    /// If a recorded frame is refused.
     pub(crate) fn run(index: usize, stages: &[Vec<Said>]) -> Self {
         let side = Side::new(side_config(index), time(0));
         let (lanes, frames, hellos) = Default::default();
@@ -116,7 +116,7 @@ impl Replay {
         }
     }
 
-    /// Does all that the link has to do.
+    /// Does all due work of the link.
     fn drain(&mut self) {
         loop {
             let mut events = VecDeque::new();
@@ -142,7 +142,7 @@ impl Replay {
     }
 }
 
-/// Each type of frame in what one side said, with how often it occurs; every frame must be decodable.
+/// Each type of frame in one side's bytes, with its number; every frame must be decodable.
 pub(crate) fn census(mut frames: &[u8]) -> std::collections::BTreeMap<u8, usize> {
     let mut census = std::collections::BTreeMap::new();
     while let Some((kind, body, used)) = take_frame(frames).unwrap() {

@@ -1,4 +1,4 @@
-//! What two applications do in a recorded session, stage by stage; it must not change, or recordings do not fit it.
+//! Two applications' actions in a recorded session, by stage; fixed, to fit existing recordings.
 
 use bytes::Bytes;
 use oncewire_codec::{Matching, Plan};
@@ -16,14 +16,14 @@ pub(crate) fn time(stage: usize) -> Now {
 /// How a side of the session is configured.
 pub(crate) fn side_config(side: usize) -> LinkConfig {
     let config = config(side == 0, side as u64 + 1);
-    // Little credit, so that grants are part of the session.
+    // Little credit, so grants are part of the session.
     LinkConfig { initial_credit: 16 << 10, ..config }
 }
 
-/// What one side's applications do at the start of a stage.
+/// One side's actions at the start of a stage.
 type Act = fn(&mut Side, Now);
 
-/// The stages: which side acts, and how. Every frame occurs but those that ask for a repair.
+/// The stages: the acting side, and its actions. Every frame occurs except requests for repairs.
 pub(crate) const STAGES: [(usize, Act); 20] = [
     (0, |_, _| {}),
     (0, |side, now| open(side, "files.example", Some(Plan::default()), now)),
@@ -36,7 +36,7 @@ pub(crate) const STAGES: [(usize, Act); 20] = [
         send(side, SECOND, &[noise(6000), noise(9000)].concat(), now);
         side.link.finish_flow(SECOND, now);
     }),
-    // More than the credit, and what it repeats came from the other side's other flow.
+    // More than the credit, and its repeats came from the other side's other flow.
     (1, |side, now| {
         send(side, SECOND, &text(60_000), now);
         side.link.finish_flow(SECOND, now);
@@ -49,7 +49,7 @@ pub(crate) const STAGES: [(usize, Act); 20] = [
     (0, |side, now| open(side, "secrets.example", None, now)),
     (1, accept),
     (0, |side, now| send(side, THIRD, &noise(1000), now)),
-    // What follows is lost with its lane, which is cut at the end of this stage.
+    // The rest is lost with its lane at the cut at the end of this stage.
     (0, |side, now| send(side, FIRST, &noise(7000)[6000..], now)),
     (0, |side, now| send(side, FIRST, &noise(6000), now)),
     (1, |side, now| side.link.set_log_limits(LogLimits { out: 400_000, inbound: 500_000 }, now)),
@@ -60,14 +60,14 @@ pub(crate) const STAGES: [(usize, Act); 20] = [
     }),
 ];
 
-/// The stage at whose end every flow lane is cut with what is under way on it.
+/// The stage with a cut of every flow lane at its end, frames under way included.
 const CUT: usize = 14;
 
 const FIRST: FlowId = FlowId(0);
 const SECOND: FlowId = FlowId(2);
 const THIRD: FlowId = FlowId(4);
 
-/// Plays both sides; returns them as they are at the end, and what was said in each stage.
+/// Plays both sides; returns them as they are at the end, and the frames of each stage.
 pub(crate) fn play() -> ([Side; 2], Vec<Vec<Said>>) {
     let mut pair = Pair::with(1, side_config(0), side_config(1));
     let mut said = Vec::new();
@@ -105,13 +105,13 @@ fn send(side: &mut Side, flow: FlowId, bytes: &[u8], now: Now) {
     side.link.handle_payload(flow, Bytes::copy_from_slice(bytes), now).unwrap();
 }
 
-/// Bytes that do not compress: a multiplicative congruential sequence.
+/// Incompressible bytes: a multiplicative congruential sequence.
 fn noise(len: usize) -> Vec<u8> {
     let words = std::iter::successors(Some(1u64), |word| Some(word.wrapping_mul(0xd134_2543_de82_ef95) + 1));
     words.take(len).map(|word| (word >> 56) as u8).collect()
 }
 
-/// Bytes that do.
+/// Compressible bytes.
 fn text(len: usize) -> Vec<u8> {
     let lines = (0u32..).map(|n| format!("line {n} of a file, {}\n", n.wrapping_mul(2_654_435_761)));
     lines.flat_map(String::into_bytes).take(len).collect()
