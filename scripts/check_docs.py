@@ -34,7 +34,7 @@ CEILINGS = {
     "crates": 4.0,
     "crates/fingerprint": 2.5,
     "crates/lab": 2.5,
-    "crates/link": 3.0,
+    "crates/link": 2.5,
     "crates/netem": 2.5,
     "crates/oncewire": 2.5,
     "crates/packet": 2.5,

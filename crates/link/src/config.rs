@@ -14,7 +14,7 @@ use crate::codecs::{CodecFactory, Endre};
 pub struct LinkConfig {
     /// Drawn at random when the process started.
     pub instance: u64,
-    /// Drawn at random for this link: seeds the digests of what this side encodes.
+    /// Drawn at random for this link: the seed of the digests of this side's blocks.
     pub secret: u64,
     /// Whether this side has the smaller public key: it opens flows with even numbers.
     pub first: bool,
@@ -24,34 +24,33 @@ pub struct LinkConfig {
     pub codec: Arc<dyn CodecFactory>,
     /// Log offered for each direction. Default 64 MiB; the smaller of both sides' offers is used.
     pub log_capacity: u64,
-    /// Bound on log bytes that are not acknowledged. Default: a quarter of the log.
+    /// Bound on unacknowledged log bytes. Default: a quarter of the log.
     pub max_in_flight: Option<u64>,
-    /// How this side codes what it sends on flows that the peer opened, unless told otherwise. Default: Max-Match,
-    /// MAXP with a marker each 64 bytes, zstd level 3.
+    /// The plan for this side's bytes on flows opened by the peer, unless told otherwise. Default: Max-Match, MAXP
+    /// with a marker each 64 bytes, zstd level 3.
     pub plan: Plan,
-    /// How else flows may be coded, as rules say: what [`Link::handle_load`](crate::Link::handle_load) may lower.
-    /// Default none.
+    /// Other possible plans by rules: [`Link::handle_load`](crate::Link::handle_load) may lower them. Default none.
     pub other_plans: Vec<Plan>,
-    /// What effort is traded for while encoding holds traffic up. Default: savings.
+    /// The aim of lower effort while encoding is the bottleneck. Default: savings.
     pub adapt: Adapt,
     /// Streaming entropy contexts for each direction, about a megabyte each at both ends. Default 16.
     pub contexts: u32,
-    /// The tables, and what fingerprints cover.
+    /// The tables, and the bytes of a fingerprint.
     pub params: MatchParams,
-    /// Whether the bytes of what was sent are kept, as Max-Match needs them; without, every plan is carried out by
+    /// Whether the bytes of sent blocks are kept, as Max-Match needs them; without, every plan is carried out by
     /// Chunk-Match. Default yes.
     pub keeps_bytes: bool,
-    /// Bits a second that all lanes together send at most, headers included. Default none: as much as sockets take.
+    /// The most bits a second of all lanes together, headers included. Default none: as much as sockets take.
     pub rate_limit: Option<u64>,
-    /// Bytes that a flow sends before it is [`Priority::Bulk`](crate::Priority::Bulk), unless rules say what it is.
+    /// A flow's sent bytes before it is [`Priority::Bulk`](crate::Priority::Bulk), unless rules set its priority.
     /// Default 1 MiB.
     pub bulk_after: u64,
     /// Flow lanes at most. Default 64.
     pub max_lanes: u32,
     /// Flow lanes kept warm beyond those in use. Default 2.
     pub spare_lanes: u32,
-    /// Bytes that a new flow may send before it is given credit. Default: what [`Self::initial_credit_of`] the default of
-    /// [`Self::flow_memory`] is, 256 KiB.
+    /// A new flow's first credit in bytes. Default: [`Self::initial_credit_of`] the default of [`Self::flow_memory`],
+    /// 256 KiB.
     pub initial_credit: u64,
     /// Credit of one flow at most. Default 16 MiB.
     pub max_credit: u64,
@@ -59,16 +58,16 @@ pub struct LinkConfig {
     pub flow_memory: u64,
     /// How long flows wait for a lost peer. Default 2 minutes.
     pub resume_window: Now,
-    /// Whether [`crate::Link::poll_log_write`] is drained into a file, so that logs outlive the process. Default no.
+    /// Whether [`crate::Link::poll_log_write`] is drained into a file, so logs outlive the process. Default no.
     pub persist: bool,
-    /// How chunks are named in what this side sends, for plans that say so; what is named depends on the store that the
-    /// peer has. Default none.
+    /// The naming of chunks in this side's output, for plans with names; the peer's store decides on the named
+    /// chunks. Default none.
     pub names: Option<NamesConfig>,
-    /// The id of the store into which this side puts what it receives, a number that another store would not have, and
-    /// whose requests are drained with [`crate::Link::poll_chunk_store`]. Default none: there is no store.
+    /// The id of the store for this side's received content, a number unlike any other store's; its requests are
+    /// drained with [`crate::Link::poll_chunk_store`]. Default none: there is no store.
     pub store: Option<u64>,
-    /// Whether chunks that the store has are asked for over the network all the same when they are there sooner
-    /// [Wanax §3.4]; else only those that it does not answer in time. Default yes.
+    /// Whether stored chunks are requested over the network if this is sooner [Wanax §3.4]; else only after the
+    /// store's answer is late. Default yes.
     pub shed: bool,
     /// Silence after which a lane or peer is dead. Default: the largest of 10 s, 8 smoothed round trips, and
     /// twice the longest round trip of the last minute.
@@ -108,7 +107,7 @@ impl Default for LinkConfig {
     }
 }
 
-/// A setting that no link can be built from.
+/// A setting unfit for any link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The log is too small to remember a few blocks.
@@ -123,21 +122,21 @@ impl LinkConfig {
     /// The smallest log: one block in flight is a quarter of it.
     pub const MIN_LOG: u64 = 256 << 10;
 
-    /// The longest that a link waits for a lane that says nothing where [`Self::dead_after`] does not say: 8 round trips
-    /// of a minute, and none counts for more.
+    /// The longest wait of a link for a silent lane if [`Self::dead_after`] does not set it: 8 round trips of a
+    /// minute, and none counts for more.
     pub const LONGEST_SILENCE: Now = Now::from_secs(480);
 
-    /// Returns the initial credit that suits so much [`Self::flow_memory`], from 64 KiB to 1 MiB: so many flows whose
-    /// applications do not read fit into it, small answers need no more, and a larger one costs fewer round trips at the
-    /// start of each transfer.
+    /// Returns the initial credit for so much [`Self::flow_memory`], from 64 KiB to 1 MiB: so many flows with
+    /// applications that do not read fit into it, small answers need no more, and a larger one costs fewer round
+    /// trips at the start of each transfer.
     pub fn initial_credit_of(flow_memory: u64) -> u64 {
         (flow_memory / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT)
     }
 
-    /// Checks what types cannot.
+    /// Checks constraints beyond the types.
     ///
     /// # Errors
-    /// The first setting that does not fit the others.
+    /// The first setting in contradiction to others.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.log_capacity < Self::MIN_LOG {
             return Err(ConfigError::LogTooSmall(self.log_capacity));
@@ -161,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_flows_may_send_at_first_follows_the_memory_for_them() {
+    fn initial_credit_follows_the_flow_memory() {
         let credits = [0, 16 << 20, 512 << 20, u64::MAX].map(LinkConfig::initial_credit_of);
         assert_eq!(credits, [64 << 10, 64 << 10, 512 << 10, 1 << 20]);
         assert_eq!(LinkConfig::default().initial_credit, 256 << 10);

@@ -1,4 +1,4 @@
-//! What a link tells its shell, and what it is told.
+//! Events of a link for its shell, and requests to it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use crate::stats::FlowTally;
 /// A flow to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
-    /// Where the far gateway is to connect.
+    /// The far gateway's destination.
     pub destination: Destination,
-    /// The application's address, where known.
+    /// The application's address, if known.
     pub source: Option<SocketAddr>,
-    /// Whether the far gateway is asked to connect from `source`, which it does only where it was told to.
+    /// Whether the far gateway is asked to connect from `source`; it does so only with permission.
     pub as_client: bool,
-    /// How this side codes what it sends, unless it turns out to be enciphered; `None`: the bytes are copied as
-    /// they are, both ways. At the accepting side it is [`LinkConfig::plan`](crate::LinkConfig::plan).
+    /// The plan for this side's bytes, unless they turn out to be enciphered; `None`: the bytes are copied as they
+    /// are, both ways. At the accepting side it is [`LinkConfig::plan`](crate::LinkConfig::plan).
     pub plan: Option<Plan>,
 }
 
@@ -51,12 +51,13 @@ pub enum Event {
     LaneReady(LaneId),
     /// The lane's socket is to be closed; the link has forgotten the lane.
     CloseLane(LaneId, CloseReason),
-    /// The lane's connection is to be looked at: [`crate::Link::handle_lane_report`]. A shell that cannot does nothing.
+    /// The lane's connection is to be looked at: [`crate::Link::handle_lane_report`]. A shell without the means does
+    /// nothing.
     LookAtLane(LaneId),
-    /// How many lanes are missing now, those being dialled included; replaces what was said of the role before.
-    /// Only at the dialling side.
+    /// The number of lanes missing now, those being dialled included; replaces the role's earlier number. Only at the
+    /// dialling side.
     LanesWanted {
-        /// What for.
+        /// The role of the lanes.
         role: LaneRole,
         /// How many.
         count: u32,
@@ -65,16 +66,16 @@ pub enum Event {
     FlowOffered {
         /// The flow.
         flow: FlowId,
-        /// What the peer asks for.
+        /// The peer's request.
         open: OpenRequest,
     },
     /// [`crate::Link::poll_payload`] has something.
     FlowReadable(FlowId),
     /// [`crate::Link::handle_payload`] has room again.
     FlowWritable(FlowId),
-    /// The link has forgotten the flow, which had these figures.
+    /// The link has forgotten the flow; these are its figures.
     FlowEnded(Box<FlowTally>),
-    /// The flow turned to a cipher, or back: [`crate::Link::flow`] says what becomes of it.
+    /// The flow turned to a cipher, or back: [`crate::Link::flow`] has its outcome.
     FlowOutcome(FlowId),
     /// The first lane is up.
     Up,
@@ -82,13 +83,13 @@ pub enum Event {
     Down,
     /// The peer is a new process: its old flows were reset.
     PeerRestarted,
-    /// The peer, which is of the group, has these chunks in its store: its neighbours can read them too.
+    /// The peer, a member of the group, has these chunks in its store: its neighbours can read them, too.
     Stored(Vec<PackedTag>),
-    /// The peer takes no new flows; those that are open go on.
+    /// The peer takes no new flows; open ones go on.
     PeerDrains,
-    /// The networks that the peer fronts, all of them; replaces what was said before.
+    /// The networks fronted by the peer, all of them; replaces earlier ones.
     Announced(Vec<Network>),
-    /// A peer of the group speaks, which [`crate::Link::is_of_group`].
+    /// A peer of the group speaks; see [`crate::Link::is_of_group`].
     Group(GroupFrame),
     /// The logs were released, and there is traffic again: [`crate::Link::restore_logs`].
     LogsWanted,
@@ -125,23 +126,23 @@ impl fmt::Display for CloseReason {
     }
 }
 
-/// Something that an operator may want to see in the log.
+/// An event for an operator's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// The peer rebuilt a block of this flow wrongly; it is being sent again.
     Mismatch(FlowId),
     /// A log goes on or starts over; the other end says so of the same direction and epoch.
     LogStarts {
-        /// Which.
+        /// The side of the log.
         side: LogSide,
         /// The epoch from here on.
         epoch: u64,
-        /// Whether anything is left of what is remembered.
+        /// Whether anything is left of the log.
         start: LogStart,
     },
-    /// What was saved of the peer's store cannot be used.
+    /// The saved knowledge of the peer's store is unusable.
     HintsLost(HintsError),
-    /// The peer's store may have lost everything: it lacks most of a few chunks that it should have.
+    /// The peer's store may have lost everything: it lacks most of a few chunks expected there.
     StoreDoubted {
         /// So many are not there.
         absent: usize,
@@ -155,7 +156,7 @@ pub enum Note {
         /// Whether the link has any lane left.
         lanes_left: bool,
     },
-    /// A flow goes on to bring bytes, of which the peer had lost the lane.
+    /// A flow resumes its inbound bytes after the peer's loss of a lane.
     WentOn,
     /// Flows were reset because the peer did not come back in time.
     GaveUp {
@@ -202,7 +203,7 @@ impl fmt::Display for Note {
                     1 => ("flow lost its", "is", "waits"),
                     _ => ("flows lost their", "are", "wait"),
                 };
-                // Those that are left may break next.
+                // The remaining ones may break next.
                 match lanes_left {
                     true => write!(f, "{flows} {what} lane and {are} to go on with another"),
                     false => write!(f, "{flows} {what} lane and {wait} for another: the link has none"),
@@ -212,8 +213,8 @@ impl fmt::Display for Note {
                 f.write_str("1 flow that brings bytes from the peer lost its lane and goes on with another")
             }
             Self::GaveUp { flows } => {
-                let what = if *flows == 1 { "flow was" } else { "flows were" };
-                write!(f, "{flows} {what} reset: the peer did not come back in time")
+                let noun = if *flows == 1 { "flow was" } else { "flows were" };
+                write!(f, "{flows} {noun} reset: the peer did not come back in time")
             }
             Self::Paced(pace) => write!(f, "{pace}"),
         }

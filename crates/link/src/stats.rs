@@ -1,4 +1,4 @@
-//! What a link tells of itself for status, flows and metrics.
+//! A link's statistics for status, flows and metrics.
 
 use std::net::SocketAddr;
 
@@ -23,9 +23,9 @@ pub struct LinkStats {
     pub version: Option<u16>,
     /// Frames of optional types that this build does not know, or that are for peers of a group which this one is not of.
     pub passed_over: u64,
-    /// Flow lanes that carry a flow.
+    /// Flow lanes with a flow.
     pub lanes_busy: u32,
-    /// Flow lanes that carry none.
+    /// Flow lanes without one.
     pub lanes_spare: u32,
     /// All lanes, control and repair included.
     pub lanes: u32,
@@ -33,18 +33,18 @@ pub struct LinkStats {
     pub flows_open: u64,
     /// Flows since the start.
     pub flows_total: u64,
-    /// Bytes that our applications gave and the link has sent.
+    /// Bytes given by our applications and sent by the link.
     pub delivered_out: u64,
-    /// Bytes that our applications were given.
+    /// Bytes given to our applications.
     pub delivered_in: u64,
     /// Smoothed round trip on the control lane.
     pub round_trip: Option<Now>,
-    /// Flows that lost their lane with something on it, which either end had sent, and went on.
+    /// Flows that lost their lane with something on it, from either end, and went on.
     pub resumes: u64,
-    /// Lanes in whose place another came because losses had left them a small window: at the dialling side all, at the
-    /// accepting side those that it asked for.
+    /// Lanes replaced after losses left them a small window: at the dialling side all, at the accepting side the
+    /// requested ones.
     pub lanes_renewed: u64,
-    /// Times that the peer came as a new process.
+    /// Restarts of the peer.
     pub peer_restarts: u64,
     /// The sending half.
     pub out: SendStats,
@@ -52,15 +52,15 @@ pub struct LinkStats {
     pub inbound: ReceiveStats,
     /// Bytes in memory of all flows: before they are sent, unacknowledged, and not taken by our applications.
     pub flow_bytes: u64,
-    /// Bytes of the budget for flows that are taken: credit of the peer counts whether it is used or not.
+    /// Used bytes of the budget for flows: credit of the peer counts, used or not.
     pub flows_reserved: u64,
-    /// Flows that were reset because the peer sent more than there is memory for.
+    /// Flows reset for bytes of the peer beyond the memory.
     pub flows_overrun: u64,
     /// How much of the configured plan is carried out.
     pub pace: PaceStats,
 }
 
-/// What becomes of a flow's bytes.
+/// The treatment of a flow's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlowOutcome {
     /// Redundancy is eliminated.
@@ -73,21 +73,21 @@ pub enum FlowOutcome {
     Cipher(Cipher),
 }
 
-/// What a flow has moved, for sums over flows.
+/// The traffic of a flow, for sums over flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowTally {
-    /// Where it goes.
+    /// Its destination.
     pub destination: Destination,
-    /// What becomes of its bytes.
+    /// The treatment of its bytes.
     pub outcome: FlowOutcome,
     /// Bytes sent for our application.
     pub sent: u64,
     /// Bytes given to our application.
     pub received: u64,
-    /// Bytes of frames that were sent for it: blocks, messages, and what the peer asked for of them. What TLS adds and
-    /// frames that are of no flow, as acknowledgements, are in none.
+    /// Bytes of frames sent for it: blocks, messages, and the peer's requests of them. The overhead of TLS, and
+    /// frames of no flow, such as acknowledgements, are in none.
     pub wire_sent: u64,
-    /// Bytes of such frames that came for it.
+    /// Bytes of such frames received for it.
     pub wire_received: u64,
 }
 
@@ -100,19 +100,19 @@ pub struct FlowStats {
     pub name: u128,
     /// Whether this gateway opened it.
     pub opened_here: bool,
-    /// Where it goes.
+    /// Its destination.
     pub destination: Destination,
-    /// The application that opened it, where known.
+    /// The application's address, if known.
     pub source: Option<SocketAddr>,
-    /// What becomes of its bytes.
+    /// The treatment of its bytes.
     pub outcome: FlowOutcome,
     /// For a cipher, how many bytes of its stream were before its first record.
     pub begins_after: Option<u64>,
-    /// How urgent what this side sends is now.
+    /// The present priority of this side's bytes.
     pub priority: Priority,
-    /// The entropy stage of new bytes that this side sends now; `None`: they are not coded.
+    /// The present entropy stage of this side's new bytes; `None`: they are not coded.
     pub entropy: Option<Entropy>,
-    /// Why it is that stage.
+    /// The reason for this stage.
     pub effort: Reason,
     /// When it was opened.
     pub opened_at: Now,
@@ -120,18 +120,18 @@ pub struct FlowStats {
     pub sent: u64,
     /// Bytes given to our application.
     pub received: u64,
-    /// Bytes of frames that were sent for it.
+    /// Bytes of frames sent for it.
     pub wire_sent: u64,
-    /// Bytes of frames that came for it.
+    /// Bytes of frames received for it.
     pub wire_received: u64,
-    /// Blocks and messages that are not acknowledged.
+    /// Unacknowledged blocks and messages.
     pub unacked: u64,
     /// Whether it has no lane while it waits for the peer.
     pub waiting: bool,
 }
 
 impl Flow {
-    /// What becomes of its bytes.
+    /// The treatment of its bytes.
     pub(crate) fn outcome(&self) -> FlowOutcome {
         match (self.plan, self.cipher) {
             (None, _) if self.peer_lowered => FlowOutcome::PeerPolicy,
@@ -141,7 +141,7 @@ impl Flow {
         }
     }
 
-    /// What it has moved.
+    /// Its traffic.
     pub(crate) fn tally(&self) -> FlowTally {
         let [wire_sent, wire_received] = self.wire;
         FlowTally {

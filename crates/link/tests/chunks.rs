@@ -46,14 +46,14 @@ fn census(pair: &Pair) -> [usize; 5] {
         let Said::Frames { bytes, .. } = said else { continue };
         let mut rest = &bytes[..];
         while let Some((kind, body, used)) = take_frame(rest).unwrap() {
-            let what = match Frame::decode(kind, body).unwrap() {
+            let index = match Frame::decode(kind, body).unwrap() {
                 Frame::Block(block) => Some(usize::from(!block.has_names())),
                 Frame::ChunkRequest(_) => Some(2),
                 Frame::Chunks(_) => Some(3),
                 Frame::Need(_) | Frame::Refetch(_) => Some(4),
                 _ => None,
             };
-            what.into_iter().for_each(|what| counts[what] += 1);
+            index.into_iter().for_each(|index| counts[index] += 1);
             rest = &rest[used..];
         }
     }

@@ -30,7 +30,7 @@ fn raw_blocks_cross_a_link_both_ways() {
 }
 
 #[test]
-fn raw_blocks_survive_lanes_that_are_cut() {
+fn raw_blocks_survive_cut_lanes() {
     for seed in 0..20 {
         let mut pair = pair(seed);
         let flow = pair.connect(0);

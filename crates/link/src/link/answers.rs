@@ -1,7 +1,7 @@
-//! Answers to chunk requests where there is a limit: they have turns, like blocks.
+//! Answers to chunk requests under a limit: they have turns, like blocks.
 //!
-//! They need no room among what is unacknowledged, and others' room may wait for them, so a lane asks for its turn while
-//! it has any, also if all its flows are held.
+//! They need no room among unacknowledged bytes, and others' room may wait for them, so a lane asks for its turn
+//! while it has any, also with all its flows held.
 
 use oncewire_codec::cache::MAX_UNACKED;
 use oncewire_codec::contract::Repair;
@@ -12,16 +12,16 @@ use crate::limit::Limiter;
 use crate::sharing::{Answered, Answers, Priority};
 
 impl Link {
-    /// The peer has asked for chunks of a block: has them wait for their turns, if there is a limit, and wakes the lane
-    /// that brought the block, if they are for that.
+    /// The peer has asked for chunks of a block: under a limit, has them wait for their turns, and wakes the block's
+    /// lane, if they are for it.
     pub(super) fn handle_asked(&mut self, seq: u64) {
         if let Some(lane) = self.queue_answers(seq) {
             self.wake(lane);
         }
     }
 
-    /// Has what waits of a block's chunks wait for its turns, if there is a limit; returns the lane that they are for if that
-    /// is the one that brought the block.
+    /// Under a limit, has the waiting chunks of a block wait for their turns; returns their lane if it is the block's
+    /// own.
     fn queue_answers(&mut self, seq: u64) -> Option<LaneId> {
         let asked = self.sender.asked_of(seq)?;
         if self.limiter.is_some() {
@@ -38,7 +38,7 @@ impl Link {
         asked.lane
     }
 
-    /// Where the lane of repairs takes nothing, blocks may be acknowledged whose chunks wait for it.
+    /// If the lane of repairs takes nothing, blocks may be acknowledged with chunks still in wait for it.
     fn drop_old_answers(&mut self) {
         if self.lanes.answers.len() as u64 > 2 * Priority::ALL.len() as u64 * MAX_UNACKED {
             let sender = &self.sender;
@@ -55,7 +55,7 @@ impl Link {
             sender.poll_repair(Repair::Answer { seq, lane: own, most }, out)
         });
         let Some(seq) = answered else { return false };
-        // What is beyond that waits on.
+        // The rest waits on.
         self.queue_answers(seq);
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.turns.note_answered(class);

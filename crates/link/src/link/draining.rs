@@ -1,7 +1,7 @@
-//! Taking no new flows: control state of both ends, said whenever it may have been missed.
+//! Draining: control state of both ends, repeated whenever it may have been missed.
 //!
-//! A link that drains never takes flows again, so there is nothing to number: what an end has said holds until a new
-//! instance of it is met.
+//! A draining link never takes flows again, so there is nothing to number: an end's notice holds until a new instance
+//! of it is met.
 
 use oncewire_codec::wire::{Frame, OpenFailure};
 
@@ -10,16 +10,16 @@ use super::networks::OPTIONAL_SINCE;
 use crate::event::Event;
 
 impl Link {
-    /// Refuses new flows from now on, and tells the peer; those that are open go on.
+    /// Refuses new flows from now on, and tells the peer; open ones go on.
     ///
-    /// A peer that speaks version 1 only is not told, and neither is one that does not know of it.
+    /// A peer of version 1 only is not told, and neither is one without knowledge of it.
     pub fn drain(&mut self) {
         if !std::mem::replace(&mut self.draining, true) {
             self.tell_draining();
         }
     }
 
-    /// Whether flows can be opened now: a lane is up, and the peer has not said that it takes none.
+    /// Whether flows can be opened now: a lane is up, and the peer is not draining.
     pub fn takes_flows(&self) -> bool {
         self.is_up() && !self.peer_drains()
     }
@@ -29,7 +29,7 @@ impl Link {
         self.peer.as_ref().is_some_and(|peer| peer.drains)
     }
 
-    /// Says again that no flows are taken, if that is so.
+    /// Repeats the draining notice, if this end drains.
     pub(super) fn tell_draining(&mut self) {
         let understood = self.peer.as_ref().is_some_and(|peer| peer.version >= OPTIONAL_SINCE);
         if self.draining && understood && !self.lanes.is_empty() {
@@ -48,7 +48,7 @@ impl Link {
         }
     }
 
-    /// Returns the failure in words that the peer understands.
+    /// Returns the failure in words known to the peer.
     pub(super) fn understood(&self, failure: OpenFailure) -> OpenFailure {
         match failure {
             OpenFailure::Draining if !self.peer.as_ref().is_some_and(|peer| peer.understands.draining) => {

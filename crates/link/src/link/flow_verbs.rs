@@ -1,4 +1,4 @@
-//! What applications do, and what they are given.
+//! Applications' actions, and the bytes and events for them.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::flow::{Flow, OpenState};
 use crate::sharing::Priority;
 
 impl Link {
-    /// Opens a flow; [`Received::Opened`] tells what came of it. Bytes may be queued at once.
+    /// Opens a flow; [`Received::Opened`] tells the outcome. Bytes may be queued at once.
     ///
     /// # Errors
     /// There is nobody to open it with.
@@ -54,17 +54,17 @@ impl Link {
         Ok(id)
     }
 
-    /// Says how policy at this side wants what it sends coded; `None`: not at all, and nothing of the flow is from
+    /// Sets this side's policy for coding its bytes; `None`: no coding, and none of the flow's bytes is coded from
     /// then on. At the accepting side call it before [`Self::answer_flow`], which tells the peer.
     ///
-    /// A flow that is not coded stays so: either side can only lower it to that.
+    /// An uncoded flow stays so: either side can only lower it to that.
     pub fn plan_flow(&mut self, id: FlowId, plan: Option<Plan>) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.plan = flow.plan.and(plan);
         }
     }
 
-    /// Says how urgent policy at this side wants what it sends; `None`: by how much was sent
+    /// Sets this side's policy for the priority of its bytes; `None`: by the number of sent bytes
     /// ([`LinkConfig::bulk_after`](crate::LinkConfig::bulk_after)). Holds from the next block on.
     pub fn prioritize_flow(&mut self, id: FlowId, priority: Option<Priority>) {
         if let Some(flow) = self.flows.get_mut(&id) {
@@ -89,14 +89,14 @@ impl Link {
         self.schedule(id);
     }
 
-    /// Says whether a flow has ended other than in order, or was never there, whatever of it our application has not
-    /// taken yet.
+    /// Says whether a flow has ended other than in order, or was never there, in spite of bytes not yet taken by our
+    /// application.
     pub fn is_over(&self, id: FlowId) -> bool {
         self.flows.get(&id).is_none_or(|flow| flow.over.is_some())
     }
 
-    /// Queues bytes of our application and returns how much room is left; at 0 the application is not read
-    /// until [`Event::FlowWritable`]. What is given is taken, whatever the room.
+    /// Queues bytes of our application and returns the remaining room; at 0 the application is not read until
+    /// [`Event::FlowWritable`]. All given bytes are taken, with or without room.
     ///
     /// # Errors
     /// The flow is over; [`Self::poll_payload`] says why.
@@ -126,7 +126,7 @@ impl Link {
         self.flows.get(&id).map_or(0, |flow| flow.out.beyond_room(self.queue_limit()))
     }
 
-    /// Returns how many bytes all flows have queued so, also those that applications have ended. Looks at each flow.
+    /// Returns the bytes queued like this for all flows, also for those ended by applications. Looks at each flow.
     pub fn all_beyond_room(&self) -> usize {
         let limit = self.queue_limit();
         self.flows.values().map(|flow| flow.out.beyond_room(limit)).sum()
@@ -137,8 +137,8 @@ impl Link {
         usize::try_from(self.config.flow_memory / 4).unwrap_or(usize::MAX)
     }
 
-    /// Returns how many bytes of a flow's application are to be read at once, at most a block
-    /// ([`MAX_BLOCK`](oncewire_codec::wire::MAX_BLOCK)): less where many applications wait.
+    /// Returns the read size for a flow's application, at most a block
+    /// ([`MAX_BLOCK`](oncewire_codec::wire::MAX_BLOCK)): less with many waiting applications.
     pub fn read_size(&self, id: FlowId) -> usize {
         let limit = self.queue_limit();
         if limit >= 2 * MAX_BLOCK as u64 {
@@ -153,9 +153,9 @@ impl Link {
         self.budget.queue_limit(self.flows.len(), self.sender.load().kept_bytes)
     }
 
-    /// Says that more of our application's stream is about to come, or that it is not after all: where
-    /// blocks are cut by content, what is queued may wait for it, so that where the reading stopped is no cut. Holds
-    /// until the next [`Self::handle_payload`] or the end of the stream.
+    /// Says whether more of our application's stream is about to come: with blocks cut by content, the queue may wait
+    /// for it, so the end of a reading is no cut. Holds until the next [`Self::handle_payload`] or the end of the
+    /// stream.
     pub fn expect_payload(&mut self, id: FlowId, more: bool) {
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
             flow.out.expect(more);
@@ -171,8 +171,8 @@ impl Link {
         }
     }
 
-    /// Our application reset its connection, or is given up: what it gave before is still sent as far as credit
-    /// goes, then the reset.
+    /// Our application reset its connection, or is given up: its earlier bytes are still sent as far as credit goes,
+    /// then the reset.
     pub fn abort_flow(&mut self, id: FlowId, reason: ResetReason, _now: Now) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         // Nobody waits for the answer to the open any more.
@@ -207,7 +207,7 @@ impl Link {
             }
             let reason = over.reason;
             if flow.open == OpenState::Asked {
-                // Nobody waits for the answer any more, which may still come by a lane that is resumed.
+                // Nobody waits for the answer any more; it may still come by a resumed lane.
                 flow.open = OpenState::Open;
             }
             self.forget_if_done(id);
@@ -229,7 +229,7 @@ impl Link {
         None
     }
 
-    /// Resets every flow without telling the peer, which does not know them.
+    /// Resets every flow without telling the peer, since it does not know them.
     pub(super) fn reset_all(&mut self, reason: ResetReason) {
         let ids: Vec<FlowId> = self.flows.keys().copied().collect();
         for id in ids {
@@ -245,11 +245,11 @@ impl Link {
     }
 }
 
-/// The least that is read at once.
+/// The least read size.
 const LEAST_READ: usize = 4 << 10;
 
 impl Flow {
-    /// Ends the flow but still sends the messages that wait; the application needs no telling.
+    /// Ends the flow but still sends the waiting messages; the application needs no telling.
     pub(super) fn end_quietly(&mut self, reason: ResetReason) {
         let mut last = Vec::new();
         while let Some(message) = self.out.pop_message() {

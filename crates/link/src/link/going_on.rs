@@ -1,4 +1,4 @@
-//! Flows that come: what is counted of them, and whether they go on after their lane was lost.
+//! Inbound flows: their counts, and their resumption after the loss of a lane.
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::{FlowId, LaneId, LaneRole};
@@ -6,11 +6,11 @@ use oncewire_codec::wire::{FlowId, LaneId, LaneRole};
 use super::Link;
 use crate::event::Note;
 
-/// What came for a flow.
+/// A frame's arrival for a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Came {
     pub(super) seq: u64,
-    /// Whether it says of itself that it was sent before.
+    /// Whether it is marked as sent before.
     pub(super) is_resent: bool,
     /// How far the peer has sent the flow, if it is bytes.
     pub(super) end: Option<u64>,
@@ -19,7 +19,7 @@ pub(super) struct Came {
 }
 
 impl Link {
-    /// Counts what came for a flow, and the flow if it goes on after it lost its lane.
+    /// Counts an arrival for a flow, and the flow if it resumes by it after the loss of its lane.
     pub(super) fn note_brought(&mut self, id: FlowId, lane: LaneId, came: Came, now: Now) {
         let Came { seq, is_resent, end, wire } = came;
         self.next_seen = self.next_seen.max(seq.saturating_add(1));
@@ -29,7 +29,7 @@ impl Link {
             let waits = flow.waits(0);
             flow.window.handle_sent(end, waits);
         }
-        // What was asked for again comes on a lane of its own.
+        // Repairs come on a lane of their own.
         let is_flows = |lane| self.lanes.get(lane).is_some_and(|lane| lane.role != LaneRole::Repair);
         let is_own = flow.brought.is_on(lane) || is_flows(lane);
         if is_own && flow.brought.note(lane, seq, is_resent, now) {
@@ -38,8 +38,8 @@ impl Link {
         }
     }
 
-    /// A lane is lost, which was last of use at a time, and maybe within a frame: flows may have lost what came on it.
-    /// Those of which this end has lost what it sent are counted by that.
+    /// A lane is lost, last in use at a time, and maybe within a frame: flows may have lost their arrivals on it.
+    /// Flows with lost output at this end are counted by that.
     pub(super) fn lose_brought(&mut self, lane: LaneId, is_within: bool, at: Now) {
         let since = at.saturating_sub(LATELY + self.round_trip.smoothed().unwrap_or_default() * 2);
         let since = if is_within { Now::ZERO } else { since };

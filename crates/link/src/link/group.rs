@@ -1,6 +1,6 @@
-//! What the members of a trust group say to each other beside the flows.
+//! Talk between members of a trust group, beside the flows.
 //!
-//! Nothing of it is repeated: who asks waits for so long and no longer, and what is told is a hint.
+//! Nothing of it is repeated: a question waits only for a while, and an announcement is a hint.
 
 use std::collections::VecDeque;
 
@@ -12,27 +12,27 @@ use oncewire_codec::wire::{Frame, GroupFrame, Hello, LaneRole, NamesHello};
 use super::Link;
 use crate::event::Event;
 
-/// Frames that wait for their lanes.
+/// Frames in wait for their lanes.
 #[derive(Debug, Default)]
 pub(super) struct GroupTalk {
-    /// Whether the next hello comes with a proof that was found to hold.
+    /// Whether the next hello comes with a valid proof.
     proved: bool,
-    /// Whether both ends have shown that they hold the key of the group.
+    /// Whether both ends have shown possession of the group's key.
     pub(super) agreed: bool,
     /// Whether the peer has a chunk store.
     keeps_chunks: bool,
     control: VecDeque<GroupFrame>,
-    /// What brings content, on the repair lane.
+    /// Frames with content, on the repair lane.
     content: VecDeque<GroupFrame>,
     /// About the bytes of both.
     queued: usize,
 }
 
-/// The most bytes that wait for their lanes.
+/// The most bytes in wait for their lanes.
 const MAX_QUEUED: usize = 8 << 20;
-/// The most that may wait already for content to be added, so that questions and other words have room beside it.
+/// The most waiting bytes before more content is added, so questions and other words have room beside it.
 const MAX_CONTENT: usize = 7 << 20;
-/// The same of content that is given to keep, beside which answers have room: as much as is asked for at a time, and more.
+/// The same for content given to keep, with room beside it for answers: as much as is asked for at a time, and more.
 const MAX_GIVEN: usize = 4 << 20;
 
 /// Returns how many bytes may wait with a frame.
@@ -45,7 +45,7 @@ fn most_with(frame: &GroupFrame) -> usize {
 }
 
 impl Link {
-    /// Says that the hello which is handed over next comes with a proof that its sender holds the key of the group of
+    /// Says that the next hello comes with a proof that its sender holds the key of the group of
     /// [`NamesConfig::group`], and that this side's hello on that lane brought one, too. The caller has checked it.
     ///
     /// [`NamesConfig::group`]: oncewire_codec::wanax::NamesConfig::group
@@ -53,12 +53,12 @@ impl Link {
         self.group_talk.proved = true;
     }
 
-    /// Takes what was said of the hello that comes now; of the next one it says nothing.
+    /// Takes this statement for the present hello; it does not hold for the next one.
     pub(super) fn take_group_proof(&mut self) -> bool {
         std::mem::take(&mut self.group_talk.proved)
     }
 
-    /// Says whether the link is up and the peer is of the group that this side's configuration names, as both have proved.
+    /// Says whether the link is up and the peer is of this side's configured group, as both have proved.
     pub fn is_of_group(&self) -> bool {
         self.is_up() && self.group_talk.agreed
     }
@@ -68,8 +68,9 @@ impl Link {
         self.group_talk.keeps_chunks
     }
 
-    /// Says whether the peer may be able to read what its neighbours have: it is of the group and has a chunk store, as its last
-    /// hello said, or has not said anything yet. What it cannot read while it is away it can when it is back.
+    /// Says whether the peer may be able to read its neighbours' chunks: it is of the group and has a chunk store, by
+    /// its last hello, or has not said anything yet. Chunks unreadable during its absence are readable after its
+    /// return.
     pub fn may_read_of_group(&self) -> bool {
         self.peer.is_none() || self.group_talk.agreed && self.group_talk.keeps_chunks
     }
@@ -77,8 +78,8 @@ impl Link {
     /// Sends a frame to a peer of the group.
     ///
     /// # Errors
-    /// The frame, if the peer is not of the group, is away, or too much waits for it already: for what it is given to keep that
-    /// is sooner than for answers, and for these sooner than for questions.
+    /// The frame, if the peer is not of the group, is away, or too much waits for it already: for content to keep
+    /// this is sooner than for answers, and for these sooner than for questions.
     pub fn tell_group(&mut self, frame: GroupFrame) -> Result<(), GroupFrame> {
         let talk = &mut self.group_talk;
         if self.lanes.is_empty() || !talk.agreed || talk.queued + frame.size() > most_with(&frame) {
@@ -96,20 +97,20 @@ impl Link {
         Ok(())
     }
 
-    /// Takes the tags of chunks of at least `len` bytes that the peer can read, in its own store or a neighbour's.
+    /// Takes the tags of chunks of at least `len` bytes readable for the peer, in its own store or a neighbour's.
     pub fn learn_chunks(&mut self, len: u32, tags: &[u64], now: Now) {
         let chunks: Vec<PackedTag> = tags.iter().map(|&tag| PackedTag::new(tag, len)).collect();
         self.learn_stored(&chunks, now);
     }
 
-    /// Takes chunks that the peer can read in a neighbour's store, as [`Event::Stored`] said of that.
+    /// Takes chunks readable for the peer in a neighbour's store, from the neighbour's [`Event::Stored`].
     pub fn learn_stored(&mut self, chunks: &[PackedTag], now: Now) {
         if let Some(names) = self.sender.names_mut() {
             names.handle_stored(chunks, now);
         }
     }
 
-    /// Starts over with a new process of the peer, whose hello came with a proof that holds if `is_proved`.
+    /// Starts over with a new process of the peer; its hello came with a valid proof if `is_proved`.
     pub(super) fn meet_group(&mut self, hello: &Hello, is_proved: bool) {
         let agreed = is_proved && self.group_key().is_some() && hello.names.is_some();
         let keeps_chunks = hello.store.is_some();
@@ -119,8 +120,8 @@ impl Link {
         }
     }
 
-    /// Returns how the peer names chunks in what it sends: with the key that its hello says, or between members of a group
-    /// with that of the group, which both derive and neither says.
+    /// Returns the peer's naming of chunks in its output: with the key in its hello, or between members of a group
+    /// with the group's, derived by both and sent by neither.
     pub(super) fn names_of(&self, hello: &Hello) -> Option<NamesHello> {
         let group = self.group_key().filter(|_| self.group_talk.agreed);
         let key = |said: &NamesHello| group.unwrap_or(&said.key).clone();
@@ -131,7 +132,7 @@ impl Link {
         self.config.names.as_ref()?.group.as_ref()
     }
 
-    /// Takes what the peer says; from a peer that is not of the group it is passed over.
+    /// Takes a frame of the peer; without common membership it is passed over.
     pub(super) fn handle_group(&mut self, frame: GroupFrame) {
         match self.group_talk.agreed {
             true => self.events.push_back(Event::Group(frame)),
@@ -139,13 +140,13 @@ impl Link {
         }
     }
 
-    /// Forgets what waits: the last lane is gone, and so is the time of those who asked.
+    /// Forgets the waiting frames: the last lane is gone, and with it the time of the questions.
     pub(super) fn forget_group_talk(&mut self) {
         let GroupTalk { agreed, keeps_chunks, .. } = self.group_talk;
         self.group_talk = GroupTalk { agreed, keeps_chunks, ..GroupTalk::default() };
     }
 
-    /// Appends what waits for a lane, up to `most` bytes and a frame more.
+    /// Appends a lane's waiting frames, up to `most` bytes and a frame more.
     pub(super) fn put_group(&mut self, content: bool, most: usize, out: &mut Vec<u8>) {
         let end = out.len() + most;
         let talk = &mut self.group_talk;

@@ -19,17 +19,17 @@ use crate::lanes::MAX_PONGS;
 use crate::toll::{Toll, Turn};
 
 impl Link {
-    /// Takes every whole frame at the front of `input` and leaves a frame that is not whole yet.
+    /// Takes every whole frame at the front of `input` and leaves an incomplete one.
     ///
     /// # Errors
-    /// What the protocol forbids: the lane is to be closed, and [`Self::handle_lane_lost`] called.
+    /// A breach of the protocol: the lane is to be closed, and [`Self::handle_lane_lost`] called.
     pub fn handle_input(&mut self, lane: LaneId, input: &mut BytesMut, now: Now) -> Result<(), PeerFault> {
         while self.handle_some_input(lane, input, now)?.more {}
         Ok(())
     }
 
-    /// As [`Self::handle_input`], but ends once the frames were some milliseconds of work: between turns others have the
-    /// processor, and what holds the link.
+    /// As [`Self::handle_input`], but ends once the frames were some milliseconds of work: between turns others have
+    /// the CPU, and the lock of the link.
     ///
     /// # Errors
     /// As [`Self::handle_input`].
@@ -44,7 +44,7 @@ impl Link {
                 lane.hear(now);
                 !std::mem::replace(&mut lane.is_proven, true) && lane.role == LaneRole::Flow
             }
-            // A lane that was fenced: what it still brings belongs to the past.
+            // A fenced lane: its remaining bytes belong to the past.
             None => {
                 input.clear();
                 return Ok(Turn::default());
@@ -87,16 +87,16 @@ impl Link {
         outcome.map(|more| Turn { more, excess })
     }
 
-    /// What both halves did for the peer, in steps.
+    /// The work of both halves for the peer, in steps.
     fn work(&self) -> u64 {
         self.receiver.work() + self.sender.load().work
     }
 
-    /// Passes a frame on to whom its type belongs to.
+    /// Passes a frame on to the owner of its type.
     fn handle_frame(&mut self, lane: LaneId, frame: RawFrame<'_>, now: Now) -> Result<(), PeerFault> {
         let (kind, ..) = frame;
         match owner(kind) {
-            // What comes behind the end of a lane was lost with it.
+            // Frames behind the end of a lane were lost with it.
             Some(Owner::Encoder | Owner::Decoder) if self.lanes.get(lane).is_none() => Ok(()),
             Some(Owner::Encoder) => self.handle_feedback(lane, frame, now),
             Some(Owner::Decoder) => self.handle_coded(lane, frame, now),
@@ -146,7 +146,7 @@ impl Link {
                     self.drain_deliveries(now)?;
                 } else {
                     self.drain_deliveries(now)?;
-                    // Behind a message, which may have opened the flow.
+                    // Behind a message, since it may have opened the flow.
                     self.note_brought(flow, lane, came, now);
                 }
                 Ok(())
@@ -202,7 +202,7 @@ impl Link {
         Ok(())
     }
 
-    /// Wakes a lane for what is to be sent again.
+    /// Wakes a lane for repairs.
     fn wake_repairs(&mut self) {
         if self.sender.load().has_repairs
             && let Some(id) = self.lanes.for_role(LaneRole::Repair)
@@ -216,7 +216,7 @@ impl Link {
         }
     }
 
-    /// As [`Self::drain_deliveries`] where no lane is to blame: what a flow may not receive is dropped.
+    /// As [`Self::drain_deliveries`] without a lane to blame: bytes beyond a flow's limits are dropped.
     pub(super) fn take_deliveries(&mut self, now: Now) {
         let _ = self.drain_deliveries(now);
     }
@@ -238,7 +238,7 @@ impl Link {
 
     fn deliver(&mut self, id: FlowId, offset: u64, plain: bytes::Bytes, fin: bool) -> Result<(), PeerFault> {
         self.note_filled(LogSide::Inbound, plain.len());
-        // Blocks of a flow that is over still went to the log [EndRE §6.2]; nobody waits for their bytes.
+        // Blocks of a closed flow still went to the log [EndRE §6.2]; nobody waits for their bytes.
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return Ok(()) };
         if self.budget.is_overrun(self.config.initial_credit) {
             self.refuse_bytes(id);
@@ -253,7 +253,7 @@ impl Link {
         Ok(())
     }
 
-    /// Resets a flow of a peer that has sent more than there is memory for.
+    /// Resets a flow of a peer with more sent bytes than there is memory for.
     fn refuse_bytes(&mut self, id: FlowId) {
         self.stats.flows_overrun += 1;
         let Some(flow) = self.flows.get_mut(&id) else { return };

@@ -1,4 +1,4 @@
-//! Keep-alive of applications' hosts: each end says how often its own host probes, and the far end probes as often.
+//! Keep-alive: the far end probes as often as the application's own host.
 
 use oncewire_codec::wire::{FlowId, Frame, KeepAlive};
 
@@ -6,8 +6,9 @@ use super::Link;
 use super::networks::OPTIONAL_SINCE;
 
 impl Link {
-    /// Tells the peer that the host of our application probes a flow's connection after each silence of so many seconds,
-    /// at most [`MAX_KEEPALIVE`](oncewire_codec::wire::MAX_KEEPALIVE), or with 0 that it probes no more. A peer that speaks version 1 only is not told.
+    /// Tells the peer that the host of our application probes a flow's connection after each silence of so many
+    /// seconds, at most [`MAX_KEEPALIVE`](oncewire_codec::wire::MAX_KEEPALIVE), or with 0 that it probes no more. A
+    /// peer of version 1 only is not told.
     pub fn tell_keepalive(&mut self, id: FlowId, seconds: u16) {
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none())
             && flow.keepalive.ours.replace(seconds) != Some(seconds)

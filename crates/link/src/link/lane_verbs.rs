@@ -14,11 +14,11 @@ use crate::lanes::Stay;
 impl Link {
     /// Registers a lane once both hellos have been exchanged.
     ///
-    /// `said` is the instance that [this side's hello](Self::hello) spoke of, and `peer` is the peer's hello; lane and
-    /// role are those of the side that dialled, and `dialled` says whether that is this one. A hello of a new instance of
-    /// the peer ends what belonged to the old one. An instance that comes back after another does not know that what it
-    /// had in common with this end is over: this end becomes another instance itself, which tells it. A lane on which it
-    /// said otherwise is no longer of use: the peer would go on there with what it had in common with the instance before.
+    /// `said` is the instance in [this side's hello](Self::hello), and `peer` is the peer's hello; lane and role are
+    /// those of the dialling side, and `dialled` says whether this is it. A hello of a new instance of the peer ends
+    /// everything of the old one. An instance back after another does not know of the end of its common state: this
+    /// end becomes another instance itself, and so tells it. A lane with another instance in this side's hello is no
+    /// longer of use: the peer would go on there with the common state of the instance before.
     ///
     /// # Errors
     /// The lane cannot be used and is to be closed.
@@ -127,7 +127,7 @@ impl Link {
         self.drain_sender(now);
     }
 
-    /// Is a new instance of this end from now on, as after a restart: what was agreed with the peer is over.
+    /// Becomes a new instance of this end, as after a restart: all agreements with the peer are over.
     fn become_another(&mut self, now: Now) {
         let lanes: Vec<LaneId> = self.lanes.iter().map(|(id, _)| id).collect();
         lanes.into_iter().for_each(|id| self.close_lane(id, CloseReason::Fenced, now));
@@ -141,7 +141,7 @@ impl Link {
         self.want_lanes();
     }
 
-    /// Says again all that is idempotent: the peer may have missed it.
+    /// Repeats all idempotent control state: the peer may have missed it.
     fn restate(&mut self, now: Now) {
         self.receiver.resend_control_state(now);
         self.sender.resend_control_state();
@@ -160,13 +160,13 @@ impl Link {
         self.wake_control();
     }
 
-    /// Forgets a lane whose socket is gone; its flows go on with others.
+    /// Forgets a lane with a closed socket; its flows go on with others.
     pub fn handle_lane_lost(&mut self, id: LaneId, now: Now) {
         self.forget_lane(id, Some(now), now);
     }
 
-    /// Forgets a lane that its other end has ended in order, behind all that it had sent there: nothing was lost if this
-    /// end had left it.
+    /// Forgets a lane ended in order by its other end, behind all its bytes: nothing was lost if this end had left
+    /// it.
     pub fn handle_lane_ended(&mut self, id: LaneId, now: Now) {
         let is_left = self.lanes.get(id).is_some_and(|lane| lane.stay == Stay::Left { told: true });
         self.forget_lane(id, Some(now).filter(|_| !is_left), now);
@@ -176,7 +176,7 @@ impl Link {
     fn forget_lane(&mut self, id: LaneId, lost: Option<Now>, now: Now) {
         let Some(gone) = self.lanes.remove(id) else { return };
         let in_order = lost.is_none();
-        // Those that wait since they lost another lane were counted then.
+        // Flows in wait since the loss of another lane were counted then.
         let waiting: BTreeSet<FlowId> =
             self.flows.keys().copied().filter(|flow| self.sender.pending(*flow).lost).collect();
         self.sender.handle_lane_lost(id);
@@ -228,19 +228,19 @@ impl Link {
         }
     }
 
-    /// Flow lanes that this side has use for: one for each active flow as long as the path has room for it, and some that
-    /// are warm.
+    /// Flow lanes of use for this side: one for each active flow as long as the path has room for it, and some warm
+    /// ones.
     fn lanes_needed(&self) -> u32 {
         let active: u32 = self.lanes.iter().map(|(_, lane)| lane.flows).sum();
         (active.min(self.lane_room.lanes()) + self.config.spare_lanes).min(self.config.max_lanes.max(1))
     }
 
-    /// Flow lanes that either side has use for.
+    /// Flow lanes of use for either side.
     pub(super) fn flow_lanes(&self) -> u32 {
         self.lanes_needed().max(self.peer_needs_lanes.min(self.config.max_lanes))
     }
 
-    /// Asks for the lanes that are missing: by dialling, or by asking the peer to dial.
+    /// Asks for the missing lanes: by dialling, or by a request to the peer.
     pub(super) fn want_lanes(&mut self) {
         let needed = self.lanes_needed();
         if self.config.dialer {
@@ -257,7 +257,7 @@ impl Link {
         }
     }
 
-    /// Takes back what was asked for and is no longer needed; not at once, since flows pause and go on.
+    /// Takes back requests for lanes no longer needed; not at once, since flows pause and go on.
     pub(super) fn want_fewer_lanes(&mut self, now: Now) {
         let needed = self.lanes_needed();
         if self.config.dialer || needed >= self.told_lanes_needed || self.lanes.is_empty() {
@@ -281,7 +281,7 @@ impl Link {
     }
 }
 
-/// Returns an instance that is as random as the one before it (the mixer of SplitMix64).
+/// Returns an instance as random as the one before it (the mixer of SplitMix64).
 fn next_instance(instance: u64) -> u64 {
     let mut mixed = instance.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -292,6 +292,6 @@ fn next_instance(instance: u64) -> u64 {
 /// So long fewer lanes are needed before the peer is told: it leaves spare ones only after twice as long.
 const FEWER_AFTER: Now = Now::from_secs(30);
 
-/// Instances of the peer that are known to be over. One that is forgotten again would have to live through as many
-/// restarts of the peer without once dialling or being dialled.
+/// Ended instances of the peer, as remembered. A forgotten one would have to live through as many restarts of the
+/// peer without once dialling or being dialled.
 const MAX_SUPERSEDED: usize = 64;

@@ -1,4 +1,4 @@
-//! Time: round trips, silence, and how long flows wait for a lost peer.
+//! Time: round trips, silence, and flows' patience with a lost peer.
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::{LaneId, LaneRole, Message, Reset, ResetReason};
@@ -42,8 +42,8 @@ impl RoundTrip {
         *this = Some(this.map_or(sample, |shortest| shortest.min(sample)));
     }
 
-    /// Whether an answer that comes at `due` comes no later than after three round trips without a queue, or little later;
-    /// with the queue that there is in one of them, if that is not for what the answer waits for.
+    /// Whether an answer at `due` comes no later than after three round trips without a queue, or little later; one
+    /// of them counts with its present queue, unless the queue is for the answer's own bytes.
     pub(super) fn fits_two_more(&self, due: Now, is_queue_elsewhere: bool) -> bool {
         let shortest = self.shortest.into_iter().flatten().min();
         let (Some(smoothed), Some(shortest)) = (self.smoothed, shortest) else { return false };
@@ -51,7 +51,7 @@ impl RoundTrip {
         due.saturating_sub(present) <= 2 * shortest + LITTLE_LATER
     }
 
-    /// How long a lane that is there may take to answer.
+    /// The time for a live lane's answer.
     fn patience(&self) -> Now {
         // When a jam ends its late answers come all at once, and those on other lanes are as late.
         (self.smoothed.unwrap_or_default() * 8).max(self.longest.0 * 2)
@@ -62,7 +62,7 @@ impl RoundTrip {
 const LONGEST_ROUND_TRIP: Now = Now::from_secs(60);
 /// For so long a long round trip is not forgotten.
 const LATELY: Now = Now::from_secs(60);
-/// Disk and line are done at times that are estimates.
+/// Tolerance for the estimates of disk and line.
 const LITTLE_LATER: Now = Now::from_millis(500);
 /// A spare lane beyond those kept warm is closed after this long.
 const IDLE_LANE: Now = Now::from_secs(60);
@@ -81,7 +81,7 @@ impl Link {
             lane.answered = true;
         }
         if sent <= now {
-            // A process that was stopped reads its pongs late.
+            // A process after a stop reads its pongs late.
             self.round_trip.sample((now - sent).min(LONGEST_ROUND_TRIP), now);
             let patience = self.round_trip.smoothed().unwrap_or_default() * 2;
             self.receiver.handle_patience(patience.max(Now::from_millis(50)));
@@ -96,7 +96,7 @@ impl Link {
             next_ping.into_iter().chain(lane.silent_at(&timing)).chain(lane.look_at).min()
         });
         let suspects = self.suspects(&timing).map(|(at, ..)| at);
-        // Also what is left of flows that are over is given up, and then nothing is.
+        // The rest of closed flows is given up, too, and then nothing is left.
         let resume = self
             .down_since
             .filter(|_| self.flows.values().any(|flow| flow.over.is_none() || flow.out.holds_stream()))
@@ -107,9 +107,9 @@ impl Link {
         lanes.chain(suspects).chain(resume).chain(receiver).chain(turn).chain(reset).min()
     }
 
-    /// Does what is due.
+    /// Handles the due timers.
     pub fn handle_timeout(&mut self, now: Now) {
-        // Without a lane there is nobody to ask; what waits is asked for again when one comes.
+        // Without a lane there is nobody to ask; pending requests are repeated when one comes.
         if self.is_up() {
             self.receiver.handle_timeout(now);
             self.take_deliveries(now);
@@ -127,9 +127,9 @@ impl Link {
         }
     }
 
-    /// Lanes that are to be asked because another does not answer, when, and whether they are to answer as soon: all that were
-    /// not heard since the one that stands for the link was asked; and all that were silent for as long as one of which
-    /// that was noticed when it was used.
+    /// Lanes to be asked because of another's silence, the times, and whether their answers are due as soon: all
+    /// those silent since the ping on the one that stands for the link; and all those silent as long as one whose
+    /// silence was noticed on use.
     fn suspects(&self, timing: &Timing) -> impl Iterator<Item = (Now, LaneId, bool)> {
         let probing = self.lanes.for_role(LaneRole::Control).and_then(|id| self.lanes.get(id)?.asked);
         let doubted = self.lanes.iter().filter_map(|(_, lane)| lane.doubted_at()).min();
@@ -168,7 +168,7 @@ impl Link {
         self.look_at_lanes(now);
     }
 
-    /// The side that dialled leaves spare lanes that nobody used for a while. If both sides dial, one waits for longer: both
+    /// The dialling side leaves spare lanes after a while without use. If both sides dial, one waits for longer: both
     /// would leave the same surplus, each of its own lanes, and dial it again.
     fn leave_idle(&mut self, now: Now) {
         let waits = !self.config.first && self.lanes.iter().any(|(_, lane)| !lane.dialled);
@@ -187,12 +187,12 @@ impl Link {
         idle.into_iter().for_each(|id| self.leave(id));
     }
 
-    /// The peer did not come back in time; if it does later, it is told that the flows are over.
+    /// The peer did not come back in time; if it does later, it is told of the flows' end.
     fn give_up(&mut self) {
         let mut flows = 0;
         for (&id, flow) in &mut self.flows {
             if flow.over.is_some() {
-                // What was queued for it before its application ended it is of no more use either.
+                // The queue before its application's end is of no more use either.
                 if !flow.out.is_done() {
                     flow.out.abandon();
                     flow.out
@@ -225,7 +225,7 @@ mod tests {
     use crate::lanes::Lanes;
 
     #[test]
-    fn what_was_queued_for_flows_that_applications_ended_goes_with_the_peer() {
+    fn queue_of_flows_ended_by_applications_goes_with_the_peer() {
         let config = |first| LinkConfig { instance: u64::from(first), first, ..LinkConfig::default() };
         let mut link = Link::new(config(true), Now::ZERO);
         let (lane, role) = (LaneId(1), LaneRole::Control);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_that_come_all_at_once_do_not_make_lanes_dead() {
+    fn burst_of_late_answers_does_not_make_lanes_dead() {
         let mut round_trip = RoundTrip::default();
         let jam = Now::from_secs(100);
         (0..75).rev().for_each(|secs| round_trip.sample(Now::from_secs(secs), jam));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_leaves_an_answer_no_more_time_unless_it_is_elsewhere() {
+    fn queue_leaves_an_answer_no_time_unless_elsewhere() {
         let mut round_trip = RoundTrip::default();
         let (at, ms) = (|secs| Now::from_secs(100 + secs), Now::from_millis);
         assert!(!round_trip.fits_two_more(ms(1), true), "nothing is known");
@@ -284,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn however_long_round_trips_are_a_link_waits_no_longer_than_it_says() {
+    fn wait_of_a_link_is_bounded_for_any_round_trip() {
         let mut link = Link::new(LinkConfig::default(), Now::ZERO);
         let at = |minute: u64| Now::from_secs(60 * minute);
         (1..99).for_each(|minute| link.handle_pong(LaneId(1), 0, at(minute)));
         assert_eq!(link.timing().dead, LinkConfig::LONGEST_SILENCE);
     }
 
-    /// The times of a link whose lanes are dead after so many seconds.
+    /// The times of a link with lanes dead after so many seconds.
     fn timing(dead: u64) -> Timing {
         Timing::new(Some(Now::from_secs(dead)), Now::from_millis(400), Now::from_millis(50), true)
     }
@@ -305,15 +305,15 @@ mod tests {
         lane.ask(up + Now::from_secs(10));
         lane.ask(up + Now::from_secs(20));
         assert_eq!(lane.silent_at(&timing(40)), Some(up + Now::from_secs(40)));
-        // A limit that has become smaller since does not count from before the question.
+        // A limit reduced since then does not count from before the question.
         assert_eq!(lane.silent_at(&timing(8)), Some(up + Now::from_secs(13)));
-        // What it still waits to ask counts from when it was heard.
+        // The time of a question still unsent counts from the last arrival.
         lane.hear(up + Now::from_secs(30));
         assert_eq!(lane.silent_at(&timing(40)), Some(up + Now::from_secs(70)));
     }
 
     #[test]
-    fn lane_is_asked_for_what_it_owes_or_stands_for() {
+    fn lane_is_asked_for_its_debt_or_its_role() {
         let (mut lanes, up) = (Lanes::default(), Now::from_secs(100));
         lanes.insert(LaneId(1), LaneRole::Flow, true, up);
         let lane = lanes.get_mut(LaneId(1)).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_for_flows_that_share_others_are_not_closed_only_to_be_dialled_again() {
+    fn lanes_for_crowded_flows_are_not_closed_and_redialled() {
         let config = |first| LinkConfig {
             instance: u64::from(first),
             first,

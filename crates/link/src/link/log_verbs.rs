@@ -1,4 +1,4 @@
-//! What is remembered: how much of it, and until when.
+//! The logs: their size, and their lifetime.
 
 use oncewire_codec::Now;
 
@@ -8,11 +8,11 @@ use super::{Link, LoadedLogs, LogLimits, LogSide, Wanted};
 use crate::event::Event;
 
 impl Link {
-    /// Sets how much of each log this end has memory for. The peer is told; what either end lacks memory for is not
-    /// referred to. Call it again now and then, also with the same limits: it is when the peer is told what the logs
-    /// are worth.
+    /// Sets this end's memory for each log. The peer is told; content beyond either end's memory is not referred to.
+    /// Call it again now and then, also with the same limits: it is the occasion to tell the peer the logs' savings
+    /// curve.
     pub fn set_log_limits(&mut self, limits: LogLimits, now: Now) {
-        // What the log's memory is reckoned with beside it.
+        // The basis for the log's other memory.
         let capacity = self.config.log_capacity.max(1);
         let beside =
             u128::from(self.in_flight()) * u128::from(limits.out.min(capacity)) / u128::from(capacity);
@@ -31,7 +31,7 @@ impl Link {
         self.until_told = more;
     }
 
-    /// Counts bytes that are remembered.
+    /// Counts remembered bytes.
     pub(super) fn note_filled(&mut self, side: LogSide, bytes: usize) {
         let left = match side {
             LogSide::Out => &mut self.until_told.out,
@@ -45,8 +45,9 @@ impl Link {
         }
     }
 
-    /// Gives the memory of both logs back, which are on disk; [`Event::LogsWanted`] asks for them once there is traffic
-    /// again. Until [`Self::restore_logs`] nothing older is referred to, and blocks that refer to it wait.
+    /// Gives back the memory of both logs, with their content on disk; [`Event::LogsWanted`] asks for them once there
+    /// is traffic again. Until [`Self::restore_logs`] nothing older is referred to, and blocks with such references
+    /// wait.
     ///
     /// Returns false, and changes nothing, while anything is under way.
     pub fn release_logs(&mut self) -> bool {
@@ -59,7 +60,7 @@ impl Link {
         quiet
     }
 
-    /// Takes back what was released, as far as it was found again.
+    /// Takes back the released logs, as far as they were found again.
     pub fn restore_logs(&mut self, loaded: LoadedLogs, now: Now) {
         self.released = None;
         if let Some(log) = self.sender.log_mut() {
@@ -92,8 +93,8 @@ impl Link {
         }
     }
 
-    /// Forgets everything that both logs hold here. Nothing of it is referred to any more, by either end; what was
-    /// sent and is not acknowledged is still kept until it is, and flows go on.
+    /// Forgets the content of both logs here. Nothing of it is referred to any more, by either end; sent and
+    /// unacknowledged blocks are still kept until they are acknowledged, and flows go on.
     pub fn clear_logs(&mut self, now: Now) {
         self.released = None;
         if let Some(log) = self.sender.log_mut() {

@@ -1,8 +1,11 @@
-//! The link itself: its state, its construction, what can be asked of it.
+//! The link: its state, its construction, and its queries.
 //!
-//! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
-//! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`answers`] (chunks that were asked for, under a limit), [`draining`] (who takes no flows), [`going_on`] (flows that come on another lane), [`pacing`] (effort for CPU), [`renewing`] (a lane in another's place), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
+//! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in), [`output`]
+//! (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (the logs), [`networks`]
+//! (announced networks), [`answers`] (requested chunks, under a limit), [`draining`] (no new flows), [`going_on`]
+//! (flows on another lane), [`pacing`] (effort for CPU), [`renewing`] (a lane in another's place), [`resets`] (the
+//! peer's, in wait for bytes), [`group`] (talk in a trust group), [`store_verbs`] (the chunk store), [`windows`]
+//! (flow control of the peer).
 
 mod answers;
 mod draining;
@@ -64,13 +67,13 @@ pub struct Link {
     dead: DeadLanes,
     flows: BTreeMap<FlowId, Flow>,
     next_flow: u32,
-    /// Behind the highest sequence number that has come.
+    /// Behind the highest received sequence number.
     next_seen: u64,
     /// Unsequenced frames for the control lane.
     control: VecDeque<Frame<'static>>,
-    /// Flows whose grant waits to be sent.
+    /// Flows with an unsent grant.
     credit_due: BTreeSet<FlowId>,
-    /// Resets that wait for what was sent before them, by when they do so no longer.
+    /// Resets in wait for earlier bytes, by the end of their wait.
     resets: BTreeSet<(Now, FlowId)>,
     budget: Budget,
     learned_window: LearnedWindow,
@@ -106,27 +109,27 @@ pub struct Link {
 /// Logs of an earlier process.
 #[derive(Debug, Default)]
 pub struct SavedLogs {
-    /// What this side had sent.
+    /// The log of this side's output.
     pub out: Option<SavedLog>,
-    /// What this side had received.
+    /// The log of this side's input.
     pub inbound: Option<SavedLog>,
 }
 
 /// One of the two logs of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogSide {
-    /// What this side has sent.
+    /// This side's output.
     Out,
-    /// What this side has received.
+    /// This side's input.
     Inbound,
 }
 
 /// How many of the last bytes of each log this end has memory for; at most the log's capacity counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLimits {
-    /// Of what this side sends.
+    /// Of this side's output.
     pub out: u64,
-    /// Of what this side receives.
+    /// Of this side's input.
     pub inbound: u64,
 }
 
@@ -137,7 +140,7 @@ enum Wanted {
     Yes,
 }
 
-/// Logs that were read again after they had been released, with all that takes long done.
+/// Logs read again after a release, with all slow work done.
 #[derive(Default)]
 pub struct LoadedLogs {
     out: Option<PreparedLog>,
@@ -145,8 +148,8 @@ pub struct LoadedLogs {
 }
 
 impl LoadedLogs {
-    /// Makes what was found ready for a link of this configuration whose ends have agreed on `capacity`; takes as long as to
-    /// hash all of it.
+    /// Prepares the found logs for a link of this configuration whose ends have agreed on `capacity`; takes as long
+    /// as hashing all of it.
     pub fn new(config: &LinkConfig, saved: SavedLogs, capacity: u64) -> Self {
         let sender = sender_config(config);
         Self {
@@ -156,10 +159,10 @@ impl LoadedLogs {
     }
 }
 
-/// What the last hello of the peer said.
+/// The content of the peer's last hello.
 struct Peer {
     instance: u64,
-    /// The protocol version that both ends speak.
+    /// The protocol version of both ends.
     version: u16,
     initial_credit: u64,
     understands: Understood,
@@ -272,7 +275,7 @@ impl Link {
         self.next_flow = self.next_flow & !1 | u32::from(!first);
     }
 
-    /// Ends the link for good, and returns what it was, to be dropped where that may take its time. What is left here
+    /// Ends the link for good, and returns its content, to be dropped at a place with time for it. The rest here
     /// knows of no lane or flow, takes none, and holds no memory to speak of.
     pub fn end(&mut self, now: Now) -> Self {
         let LinkConfig { instance, secret, first, .. } = self.config;
@@ -283,7 +286,7 @@ impl Link {
         std::mem::replace(self, ended)
     }
 
-    /// Flows that are open.
+    /// The number of open flows.
     pub fn open_flows(&self) -> usize {
         self.flows.len()
     }
@@ -293,8 +296,7 @@ impl Link {
         self.events.pop_front()
     }
 
-    /// Takes the next piece of log to be written to disk, and whose log it is; there is none unless
-    /// [`LinkConfig::persist`] is set.
+    /// Takes the next piece of log for the disk, and its side; there is none unless [`LinkConfig::persist`] is set.
     pub fn poll_log_write(&mut self) -> Option<(LogSide, LogWrite)> {
         let out = self.sender.log_mut().and_then(|log| log.poll_log_write());
         out.map(|write| (LogSide::Out, write)).or_else(|| {
@@ -303,8 +305,8 @@ impl Link {
         })
     }
 
-    /// Returns the first piece of what a log holds from an offset on, of at most one block, for a disk that has nothing of
-    /// it; none if there is no more, or its bytes are not in memory.
+    /// Returns the first piece of a log's content from an offset on, of at most one block, for an empty disk; none if
+    /// there is no more, or its bytes are not in memory.
     pub fn log_piece(&self, side: LogSide, from: u64) -> Option<LogWrite> {
         match side {
             LogSide::Out => self.sender.log().and_then(|log| log.log_piece(from)),
@@ -338,7 +340,7 @@ impl Link {
         self.flows.values().map(|flow| self.flow_stats(flow)).collect()
     }
 
-    /// What each open flow has moved; of those that have ended [`Event::FlowEnded`] tells.
+    /// The traffic of each open flow; [`Event::FlowEnded`] has that of ended ones.
     pub fn tallies(&self) -> impl Iterator<Item = FlowTally> {
         self.flows.values().map(Flow::tally)
     }
@@ -381,7 +383,7 @@ impl Link {
         self.events.push_back(Event::Note(note));
     }
 
-    /// Takes what the sending half has to say.
+    /// Takes the sending half's events.
     fn drain_sender(&mut self, now: Now) {
         while let Some(event) = self.sender.poll_event() {
             match event {
@@ -404,7 +406,7 @@ impl Link {
         }
     }
 
-    /// Takes what the receiving half has to say.
+    /// Takes the receiving half's events.
     fn drain_receiver(&mut self) {
         while let Some(ReceiveEvent::LogStarts { epoch, start }) = self.receiver.poll_event() {
             self.note(Note::LogStarts { side: LogSide::Inbound, epoch, start });
@@ -423,7 +425,7 @@ impl Link {
         self.forget_if_done(id);
     }
 
-    /// Forgets a flow that neither end has any use for.
+    /// Forgets a flow of no use to either end.
     fn forget_if_done(&mut self, id: FlowId) {
         let done = self.flows.get(&id).is_some_and(Flow::is_done) && self.sender.pending(id).items == 0;
         if !done {
@@ -458,14 +460,14 @@ impl Link {
         }
     }
 
-    /// Wakes the lane that control frames travel on.
+    /// Wakes the lane of control frames.
     fn wake_control(&mut self) {
         if let Some(lane) = self.lanes.for_role(LaneRole::Control) {
             self.wake(lane);
         }
     }
 
-    /// Gives a flow that has something to send its turn on a lane.
+    /// Gives a flow with something to send its turn on a lane.
     fn schedule(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if !flow.out.can_send() && !self.sender.pending(id).lost {

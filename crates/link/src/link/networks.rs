@@ -1,33 +1,33 @@
-//! Which networks the two gateways front: control state, said whole whenever it changes or may have been missed.
+//! The two gateways' announced networks: control state, sent whole on changes and after possible losses.
 
 use oncewire_codec::wire::{Frame, MAX_NETWORKS, Network, Networks};
 
 use super::Link;
 use crate::event::Event;
 
-/// The first protocol version that passes over frames which it does not know.
+/// The first protocol version in which unknown frames are passed over.
 pub(super) const OPTIONAL_SINCE: u16 = 2;
 
-/// What both sides have said.
+/// Both sides' announcements.
 pub(super) struct Announcements {
-    /// What we front.
+    /// Our networks.
     ours: Networks,
-    /// The highest serial number that the peer's present process has sent.
+    /// The highest serial number sent by the peer's present process.
     heard: u64,
 }
 
 impl Default for Announcements {
     fn default() -> Self {
-        // The first serial number is 1: a peer that has heard nothing has heard 0.
+        // The first serial number is 1: a peer without any announcement has heard 0.
         Self { ours: Networks { serial: 1, networks: Vec::new() }, heard: 0 }
     }
 }
 
 impl Link {
-    /// Tells the peer which networks this gateway fronts, now and whenever it comes back; at first none. Networks
-    /// beyond the first [`MAX_NETWORKS`] are left out.
+    /// Tells the peer the networks fronted by this gateway, now and on each return; at first none. Networks beyond
+    /// the first [`MAX_NETWORKS`] are left out.
     ///
-    /// A peer that speaks version 1 only is not told.
+    /// A peer of version 1 only is not told.
     pub fn announce(&mut self, mut networks: Vec<Network>) {
         networks.truncate(MAX_NETWORKS);
         if networks != self.announcements.ours.networks {
@@ -37,7 +37,7 @@ impl Link {
         }
     }
 
-    /// Says again what we front. Nothing is something to say too: the peer may know what an earlier process fronted.
+    /// Repeats our networks. An empty list matters, too: the peer may know an earlier process's networks.
     pub(super) fn tell_networks(&mut self) {
         if self.lanes.is_empty() || !self.peer_announces() {
             return;
@@ -47,7 +47,7 @@ impl Link {
         self.wake_control();
     }
 
-    /// Starts over with a new process of the peer. What the old one announced holds until the new one has spoken,
+    /// Starts over with a new process of the peer. The old one's announcement holds until the new one has spoken,
     /// unless it never will.
     pub(super) fn meet_announcer(&mut self) {
         self.announcements.heard = 0;
@@ -56,7 +56,7 @@ impl Link {
         }
     }
 
-    /// Takes what the peer says it fronts; frames overtake each other, so the highest serial number counts.
+    /// Takes the peer's announcement; frames overtake each other, so the highest serial number counts.
     pub(super) fn handle_networks(&mut self, said: Networks) {
         if said.serial > self.announcements.heard {
             self.announcements.heard = said.serial;

@@ -40,12 +40,12 @@ impl Link {
         any
     }
 
-    /// Appends what there is beside pings; returns whether there is anything behind `before`.
+    /// Appends everything beside pings; returns whether there is anything behind `before`.
     fn put_rest(&mut self, lane: LaneId, now: Now, before: usize, out: &mut Vec<u8>) -> bool {
         if let Some(frame) = self.take_stay(lane) {
             frame.encode(out);
         }
-        // What follows might not arrive before the other side ends the lane.
+        // Later frames might not arrive before the other side ends the lane.
         if self.lanes.get(lane).is_some_and(|lane| lane.stay == Stay::Left { told: true }) {
             return out.len() > before;
         }
@@ -78,8 +78,8 @@ impl Link {
         out.len() > before
     }
 
-    /// Notes what was appended beside pings. A lane that was not heard for long is asked with it, ahead of it all: the
-    /// answer is not to wait for a long block on a slow line.
+    /// Notes the frames appended beside pings. After a long silence of the lane a ping goes with them, ahead of all:
+    /// its answer is not to wait for a long block on a slow line.
     fn note_use(&mut self, lane: LaneId, now: Now, before: usize, pings_end: usize, out: &mut Vec<u8>) {
         let bytes = out.len() - pings_end;
         if bytes == 0 {
@@ -94,14 +94,14 @@ impl Link {
         }
     }
 
-    /// Appends the next thing that was asked for, chunks first; under a limit these have turns. Returns whether there was any.
+    /// Appends the next requested item, chunks first; under a limit these have turns. Returns whether there was any.
     fn put_repair(&mut self, out: &mut Vec<u8>) -> bool {
         self.limiter.is_none() && self.sender.poll_repair(Repair::Asked, out)
             || self.sender.poll_repair(Repair::Block, out)
     }
 
-    /// Lets all lanes that have nothing to send take from what more was asked for than the lane of repairs has taken:
-    /// its congestion window may be small, or have become so long ago.
+    /// Lets all idle lanes take from requested items beyond the share of the lane of repairs: its congestion window
+    /// may be small, or have become so long ago.
     pub(super) fn share_asked(&mut self) {
         if self.limiter.is_none() && self.sender.load().has_asked {
             let idle = self.lanes.iter().filter(|(id, lane)| !lane.woken && self.may_help(*id));
@@ -110,13 +110,13 @@ impl Link {
         }
     }
 
-    /// Whether a lane takes what was asked for: if it has flows, since it then has the window that they made. What a limit
-    /// holds back no lane brings sooner.
+    /// Whether a lane takes requested items: if it has flows, since it then has a window grown by them. Under a limit
+    /// no lane brings anything sooner.
     fn may_help(&self, lane: LaneId) -> bool {
         self.limiter.is_none() && self.lanes.get(lane).is_some_and(|lane| lane.flows > 0)
     }
 
-    /// Returns what the lane of repairs takes at once. It may be slow, so it takes little where others may help.
+    /// Returns the share the lane of repairs takes at once. It may be slow, so it takes little if others may help.
     fn most_repairs(&self) -> usize {
         if self.limiter.is_some() { TARGET } else { MOST_UNSENT_OF_REPAIRS as usize }
     }
@@ -136,14 +136,14 @@ impl Link {
         }
     }
 
-    /// Wakes the lane whose turn it is, if the limit allows another block.
+    /// Wakes the lane with the next turn, if the limit allows another block.
     pub(super) fn call_next(&mut self, now: Now) {
         if let Some(lane) = self.limiter.as_mut().and_then(|limiter| limiter.call(&self.lanes, now)) {
             self.wake(lane);
         }
     }
 
-    /// Returns the class of which the lane sends something now.
+    /// Returns the class of the lane's next item.
     fn turn(&mut self, lane: LaneId, now: Now) -> Option<Priority> {
         match &mut self.limiter {
             None => self.lanes.get_mut(lane)?.turns.pick(),
@@ -179,10 +179,10 @@ impl Link {
         }
     }
 
-    /// Lets the lane's flows send a block each, by class and in turn, and answers that wait for turns.
+    /// Lets the lane's flows send a block each, by class and in turn, and answers in wait for turns.
     fn put_flows(&mut self, lane: LaneId, now: Now, before: usize, out: &mut Vec<u8>) {
-        // Flows that have to wait for acknowledgements keep their turn, but do not hold back what was lost with
-        // another lane, or answers: that is what the acknowledgements wait for.
+        // Flows in wait for acknowledgements keep their turn, but do not hold back blocks lost with another lane, or
+        // answers: the acknowledgements wait for these.
         while out.len() - before < TARGET {
             let Some(class) = self.turn(lane, now) else { break };
             let start = out.len();
@@ -190,7 +190,7 @@ impl Link {
                 self.charge(class, lane, out.len() - start);
                 continue;
             }
-            // Answers that nobody waits for any more may have been all that there was of the class.
+            // Answers no longer needed may have been all that there was of the class.
             let Some(id) = self.lanes.get_mut(lane).and_then(|lane| lane.turns.pop(class)) else { continue };
             let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.lane == Some(lane)) else { continue };
             flow.queued_on_lane = false;
@@ -221,7 +221,7 @@ impl Link {
         }
     }
 
-    /// Gives flows that wait for room their turns back, if there is any.
+    /// Gives flows in wait for room their turns back, if there is any.
     pub(super) fn release_held(&mut self) {
         let has_room = self.sender.load().has_room && self.budget.fits_block(self.sender.load().kept_bytes);
         if !self.out_of_room || !has_room {
@@ -233,7 +233,7 @@ impl Link {
         ready.into_iter().for_each(|lane| self.wake(lane));
     }
 
-    /// Counts what was sent of a class.
+    /// Counts sent bytes of a class.
     fn charge(&mut self, class: Priority, lane: LaneId, bytes: usize) {
         match &mut self.limiter {
             Some(limiter) => limiter.charge(class, bytes),
@@ -268,7 +268,7 @@ impl Link {
             }
             self.sender.handle_message(id, message, lane, out);
             if let Some(limit) = first_grant {
-                // Behind it, so that the peer knows of what flow it is.
+                // Behind it, so the peer knows of the flow.
                 Frame::Credit { flow: id, limit }.encode(out);
             }
             return true;

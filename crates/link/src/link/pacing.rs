@@ -1,4 +1,4 @@
-//! Effort for CPU: what the shell saw of the sending half's work, and what is left of plans because of it.
+//! Effort for CPU: the shell's observations of encoding, and the lowered plans.
 
 use oncewire_codec::pace::{Controller, Load, PaceStats};
 use oncewire_codec::{Now, Plan};
@@ -7,24 +7,24 @@ use super::Link;
 use crate::config::LinkConfig;
 use crate::event::Note;
 
-/// What this end's lanes did in a stretch of time, a tenth to a quarter of a second by preference.
+/// The lanes' activity at this end in a stretch of time, a tenth to a quarter of a second by preference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
     /// How long it was.
     pub span: Now,
-    /// Of that: some lane had bytes to send.
+    /// The part with bytes to send on some lane.
     pub active: Now,
-    /// Of that: every lane that had bytes to send waited for its socket.
+    /// The part with every busy lane in wait for its socket.
     pub blocked: Now,
-    /// How much of all processors nobody used, in thousandths; 0 where that is unknown.
+    /// The idle share of all processors, in thousandths; 0 if unknown.
     pub idle_permille: u32,
 }
 
-/// The controller, and what was sent since it was last asked.
+/// The controller, and the sent bytes since its last call.
 pub(super) struct Pacing {
     controller: Controller,
     plain: u64,
-    /// Of that: not coded, on flows that are to be.
+    /// The uncoded part, on flows meant to be coded.
     passed: u64,
     /// New bytes of all coded blocks so far.
     new: u64,
@@ -36,12 +36,12 @@ impl Pacing {
         Self { controller, plain: 0, passed: 0, new: 0 }
     }
 
-    /// Returns what is left of a plan now.
+    /// Returns the present form of a plan.
     pub(super) fn apply(&self, plan: &Plan) -> Option<Plan> {
         self.controller.apply(plan)
     }
 
-    /// Notes that a block was sent, and whether it was not coded though its flow is to be.
+    /// Notes a sent block, and whether it was not coded though its flow is to be.
     pub(super) fn sent(&mut self, plain: usize, passed: bool) {
         self.plain += plain as u64;
         self.passed += if passed { plain as u64 } else { 0 };
@@ -53,7 +53,7 @@ impl Pacing {
 }
 
 impl Link {
-    /// Takes what the lanes did since the last call, and lowers or raises how blocks are coded from now on. Without
+    /// Takes the lanes' activity since the last call, and lowers or raises the effort of coding from now on. Without
     /// these calls every plan is carried out as it is.
     pub fn handle_load(&mut self, effort: Effort, now: Now) {
         let Effort { span, active, blocked, idle_permille } = effort;

@@ -1,9 +1,10 @@
-//! A lane in another's place, and lanes that end in order.
+//! Renewal of degraded lanes, and orderly ends of lanes.
 //!
-//! Each end looks at the sending direction of its flow lanes once they are at rest. One that losses have left a small window
-//! is worn: the side that dials brings up another, and the other side asks it to. Only once something has arrived on the
-//! new lane is the old one left: the dialling side gives it no more flows and says so on it, the accepting side ends it as
-//! soon as it has nothing on it either. So nothing is under way on a lane when it ends, and nothing is asked for again.
+//! Each end looks at the sending direction of its flow lanes once they are at rest. One with a small window after
+//! losses is degraded: the dialling side brings up another, and the other side asks it to. Only once something has
+//! arrived on the new lane is the old one left: the dialling side gives it no more flows and says so on it, the
+//! accepting side ends it as soon as it has nothing on it either. So nothing is under way on a lane at its end, and
+//! nothing is asked for again.
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::{Frame, LaneId, LaneRole};
@@ -14,7 +15,7 @@ use crate::lanes::Stay;
 use crate::renewal::{LaneReport, MOST_AT_ONCE};
 
 impl Link {
-    /// Takes what the system says of a lane's connection, after [`Event::LookAtLane`].
+    /// Takes the kernel's view of a lane's connection, after [`Event::LookAtLane`].
     pub fn handle_lane_report(&mut self, id: LaneId, report: &LaneReport, now: Now) {
         self.renewals.see(report.bytes_per_s, now);
         self.see_room(id, report, now);
@@ -36,7 +37,7 @@ impl Link {
         }
     }
 
-    /// Takes what the system says of a lane for how many the path has room for.
+    /// Takes the kernel's view of a lane for the path's lane budget.
     fn see_room(&mut self, id: LaneId, report: &LaneReport, now: Now) {
         if report.outstanding > report.window
             && let Some(lane) = self.lanes.get_mut(id)
@@ -90,7 +91,7 @@ impl Link {
         }
     }
 
-    /// A flow lane is up at both ends: one that is worn is left for it.
+    /// A flow lane is up at both ends: a degraded one is left for it.
     pub(super) fn relieve(&mut self) {
         let worn = self.lanes.iter().filter(|(_, lane)| lane.dialled && lane.stay == Stay::Worn);
         let Some((id, _)) = worn.min_by_key(|(_, lane)| lane.flows) else { return };
@@ -105,7 +106,7 @@ impl Link {
         self.wake_for_answers();
     }
 
-    /// Ends lanes that both sides have left, or has that said.
+    /// Ends lanes left by both sides, or has it said.
     pub(super) fn end_left(&mut self, now: Now) {
         if !self.lanes.any_left() {
             return;
@@ -125,7 +126,7 @@ impl Link {
         }
     }
 
-    /// Takes what is to be said of the lane itself, on it.
+    /// Takes the notice about the lane itself, to be sent on it.
     pub(super) fn take_stay(&mut self, id: LaneId) -> Option<Frame<'static>> {
         let understood = self.peer_leaves_lanes();
         let lane = self.lanes.get_mut(id)?;
@@ -139,7 +140,7 @@ impl Link {
         })
     }
 
-    /// Lanes whose connections are to be looked at.
+    /// Lanes with connections to be looked at.
     pub(super) fn look_at_lanes(&mut self, now: Now) {
         for (id, lane) in self.lanes.iter_mut() {
             if lane.look_at.is_some_and(|at| at <= now) {
@@ -175,7 +176,7 @@ impl Link {
 const LEAST_LOOK: Now = Now::from_millis(250);
 /// After so many looks at each lane they are looked at together.
 const LOOKS: u32 = 3;
-/// How long a lane is at rest before it is renewed: another begins slowly, which is of no use in the midst of a burst.
+/// A lane's time at rest before its renewal: another begins slowly, of no use in the midst of a burst.
 const REST: Now = Now::from_secs(2);
-/// The same while a flow is open that was the last to use it, and may only wait, for a disk for one.
+/// The same while the last flow on it is open, and may only wait, for a disk for one.
 const LONG_REST: Now = Now::from_secs(15);

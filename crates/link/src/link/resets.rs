@@ -1,4 +1,4 @@
-//! Resets of the peer: what was sent before one comes first, though lanes and repairs may bring it later.
+//! Resets of the peer: earlier bytes come first, though lanes and repairs may bring them later.
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::{FlowId, Reset, ResetReason};
@@ -7,8 +7,9 @@ use super::Link;
 use crate::event::Event;
 use crate::flow::WaitingReset;
 
-/// A reset waits this long, and so many round trips, while a lane is up, for what is to come: a peer that never sends what
-/// it says costs no more. It waits as long again while something of its flow is here and lacks what it copies or names.
+/// A reset's wait for missing bytes, beside so many round trips, while a lane is up: a peer that never sends its
+/// announced bytes costs no more. It waits as long again while something of its flow is here without its sources or
+/// chunks.
 const WAIT: Now = Now::from_secs(1);
 const WAIT_ROUND_TRIPS: u32 = 8;
 
@@ -28,12 +29,12 @@ impl Link {
                 self.end_far(id, reason);
             }
         } else {
-            // An application that has had the far end of stream waits for nothing more.
+            // An application with the far end of stream waits for nothing more.
             self.forget_if_done(id);
         }
     }
 
-    /// Ends a flow whose reset waits for nothing more.
+    /// Ends a flow with a reset in wait for nothing more.
     pub(super) fn end_if_complete(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get(&id) else { return };
         if let Some(reset) = flow.reset.filter(|reset| flow.inbound.next() >= reset.behind) {
@@ -42,8 +43,8 @@ impl Link {
         }
     }
 
-    /// Ends the flows whose resets have waited for long enough. What has come before one is not cut off, however long it
-    /// takes to be read, brought by a neighbour or repaired: a peer that never repairs it holds up its own flow.
+    /// Ends the flows whose resets have waited for long enough. Bytes received before one are not cut off, in spite
+    /// of a slow read, a slow neighbour or a slow repair: a peer that never repairs them delays its own flow.
     pub(super) fn end_overdue(&mut self, now: Now) {
         let later = self.reset_deadline(now);
         while let Some(&(deadline, id)) = self.resets.first().filter(|(deadline, _)| *deadline <= now) {
@@ -60,7 +61,7 @@ impl Link {
         }
     }
 
-    /// Gives what resets wait for as much time as if they came now: no lane was there that could have brought it.
+    /// Gives waiting resets as much time as if they came now: no lane was there to bring their bytes.
     pub(super) fn wait_anew_with_resets(&mut self, now: Now) {
         let deadline = self.reset_deadline(now);
         for (before, id) in std::mem::take(&mut self.resets) {
@@ -76,7 +77,7 @@ impl Link {
         now + WAIT + self.round_trip.smoothed().unwrap_or_default() * WAIT_ROUND_TRIPS
     }
 
-    /// Ends a flow for our application; what arrived before is still read, as it would be from a socket.
+    /// Ends a flow for our application; earlier arrivals are still read, as from a socket.
     fn end_far(&mut self, id: FlowId, reason: ResetReason) {
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
             flow.reset = None;

@@ -1,4 +1,4 @@
-//! The chunk store, which the shell keeps: what it is asked for, and what it answers.
+//! The shell's chunk store: requests to it, and its answers.
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::{StoreReply, StoreRequest, StoreState};
@@ -7,14 +7,14 @@ use oncewire_codec::wanax::hints::{SavePosition, SavedPiece};
 use super::Link;
 
 impl Link {
-    /// Takes the next request for the chunk store; there is none unless [`LinkConfig::store`](crate::LinkConfig::store)
-    /// is set. To be drained after every other call and before [`Self::poll_transmit`]: what is acknowledged there
-    /// counts as put.
+    /// Takes the next request for the chunk store; there is none unless
+    /// [`LinkConfig::store`](crate::LinkConfig::store) is set. To be drained after every other call and before
+    /// [`Self::poll_transmit`]: blocks acknowledged there count as put.
     pub fn poll_chunk_store(&mut self) -> Option<StoreRequest> {
         self.receiver.store_mut().and_then(|store| store.poll_chunk_store())
     }
 
-    /// Takes what became of a read.
+    /// Takes the outcome of a read.
     pub fn handle_store(&mut self, reply: StoreReply, now: Now) {
         if let Some(store) = self.receiver.store_mut() {
             store.handle_store(reply, now);
@@ -32,8 +32,8 @@ impl Link {
         }
     }
 
-    /// Takes how the store stands, with every change: by queue and service time it is decided what is asked for over
-    /// the network instead, and the peer is told what is held.
+    /// Takes the store's state, with every change: queue and service time decide on requests over the network
+    /// instead, and the peer is told of the content.
     pub fn handle_store_state(&mut self, state: StoreState, now: Now) {
         if let Some(store) = self.receiver.store_mut() {
             store.handle_store_state(state, now);
@@ -43,13 +43,13 @@ impl Link {
         }
     }
 
-    /// Returns the bytes of chunks that were asked for over the network and have not come; 0 while the link is down, when
-    /// nothing comes, however long it may yet resume.
+    /// Returns the bytes of outstanding chunk requests over the network; 0 while the link is down, since nothing
+    /// comes, in spite of a possible resumption.
     pub fn chunks_pending(&self) -> u64 {
         self.receiver.store().filter(|_| self.is_up()).map_or(0, |store| store.chunks_pending())
     }
 
-    /// Takes note of bytes that arrived: what the path carries is what chunks cost that are asked for.
+    /// Takes note of received bytes: the path's rate is the cost of requested chunks.
     pub(super) fn note_arrived(&mut self, bytes: u64, now: Now) {
         if self.config.store.is_none() || !self.config.shed || bytes == 0 {
             return;
@@ -62,9 +62,9 @@ impl Link {
         }
     }
 
-    /// Returns a piece of what is known of the peer's store; [`save_by`](oncewire_codec::wanax::hints::save_by) asks for
-    /// all of them and makes of them what the next process is given in
-    /// [`NamesConfig::saved`](oncewire_codec::wanax::NamesConfig::saved).
+    /// Returns a piece of the knowledge of the peer's store; [`save_by`](oncewire_codec::wanax::hints::save_by) asks
+    /// for all of them and makes the next process's [`NamesConfig::saved`](oncewire_codec::wanax::NamesConfig::saved)
+    /// of them.
     pub fn save_hints(&self, at: SavePosition) -> Option<SavedPiece> {
         self.sender.names()?.save_hints(at)
     }

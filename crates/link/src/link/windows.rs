@@ -1,4 +1,4 @@
-//! What the peer may send: windows begin, are used, and grow.
+//! The peer's windows: their beginning, use and growth.
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::FlowId;
@@ -7,12 +7,12 @@ use super::Link;
 use crate::budget::divided;
 use crate::credit::{Window, WindowLimits};
 
-/// The window of a flow of which an eighth of the first one was taken: each window would else be used up before the next
-/// is granted, as long as a lane doubles what it sends in each round trip.
+/// The window of a flow after an eighth of the first one was taken: otherwise each window would be used up before the
+/// next grant, as long as a lane doubles its rate in each round trip.
 const EARLY_WINDOW: u64 = 2 << 20;
 
 impl Link {
-    /// Sets the bytes that all flows may hold together, in place of
+    /// Sets the most bytes of all flows together, in place of
     /// [`LinkConfig::flow_memory`](crate::LinkConfig::flow_memory).
     pub fn set_flow_memory(&mut self, bytes: u64) {
         self.budget.set_memory(bytes);
@@ -42,8 +42,8 @@ impl Link {
         }
     }
 
-    /// Whether blocks wait for chunks, and the line has brought what of these was asked for by the time at which names that
-    /// are granted now could have come and been asked for, or little later.
+    /// Whether blocks wait for chunks, and the line has brought the requested ones by the time, or little later, at
+    /// which names granted now could have come and led to requests.
     fn line_ends(&mut self, now: Now) -> bool {
         let due = self.receiver.store().and_then(|store| store.chunks_due(now));
         let Some(due) = due else { return false };
@@ -52,8 +52,8 @@ impl Link {
         self.round_trip.fits_two_more(due, is_elsewhere)
     }
 
-    /// Widens the window of a flow that begins, if its reader waits; returns whether the peer is to be told. It is also if
-    /// that was done with the open: only now is it certain that the peer knows of the flow.
+    /// Widens the window of a new flow, if its reader waits; returns whether the peer is to be told. It is also if it
+    /// was done with the open: only now is the peer certain to know of the flow.
     fn widen_early(&mut self, id: FlowId, waits: bool) -> bool {
         let Some(flow) = self.flows.get(&id) else { return false };
         let present = flow.window.size();
@@ -64,8 +64,8 @@ impl Link {
         flow.window.is_extended()
     }
 
-    /// Makes the window of a new flow whose first credit is divided: as large as others lately needed, and at least as if
-    /// it were not, while there is memory for that.
+    /// Makes the window of a new flow with a divided first credit: as large as others lately needed, and at least the
+    /// undivided one, while there is memory for it.
     pub(super) fn new_window(&mut self, shift: u8, now: Now) -> Window {
         let whole = self.config.initial_credit;
         let initial = divided(whole, shift);
@@ -76,7 +76,7 @@ impl Link {
         window
     }
 
-    /// Tells the peer of the window of a flow that it has opened with a divided first credit.
+    /// Tells the peer the window of a flow it has opened with a divided first credit.
     pub(super) fn extend_divided(&mut self, id: FlowId, shift: u8) {
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| shift > 0 && flow.window.is_extended()) {
             flow.credit_due = true;
@@ -85,8 +85,8 @@ impl Link {
         }
     }
 
-    /// Returns `size`, or what a flow that begins has at present, if that is more, or `size` would not leave most of the
-    /// memory to flows that have to grow.
+    /// Returns `size`, or a new flow's present window, if that is more, or `size` would not leave most of the memory
+    /// to flows in need of growth.
     fn fitting(&self, size: u64, present: u64) -> u64 {
         let size = size.min(self.config.max_credit).max(present);
         let fits = self.budget.fits_beginners(size - present, self.sender.load().kept_bytes);
