@@ -1,6 +1,5 @@
 //! The codec fuzzers' checks. `crates/codec/tests/replay.rs` replays their corpora with this code.
 
-pub(crate) mod neighbours;
 #[allow(dead_code, reason = "a part of it is used here")]
 pub(crate) mod script;
 pub(crate) mod steps;

@@ -1,8 +1,7 @@
-//! See `neighbourhood` in `bodies/neighbours.rs`.
+//! See `neighbourhood` in `bodies/mesh.rs`.
 #![no_main]
 
-#[allow(dead_code, reason = "each target uses one of the bodies")]
-#[path = "../bodies/codec.rs"]
+#[path = "../bodies/mesh.rs"]
 mod bodies;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::neighbours::neighbourhood(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::neighbourhood(data));

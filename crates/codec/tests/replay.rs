@@ -44,16 +44,6 @@ fn both_halves_survive_random_scripts() {
 }
 
 #[test]
-fn neighbourhood_survives_its_corpus() {
-    replay("neighbourhood", bodies::neighbours::neighbourhood);
-}
-
-#[test]
-fn a_site_survives_random_scripts() {
-    random(400, 2000, bodies::neighbours::neighbourhood);
-}
-
-#[test]
 fn steps_grow_no_faster_than_input_in_the_corpus() {
     replay("steps", bodies::steps::steps);
 }

@@ -8,7 +8,6 @@ pub mod backlog;
 pub mod gain;
 pub mod hints;
 mod name;
-pub mod neighbours;
 pub mod path;
 mod shape;
 pub mod shed;
@@ -17,8 +16,8 @@ pub mod under_way;
 
 pub use hints::{Hints, HintsError};
 pub use name::{
-    ChunkName, LEAST_BLOCK, LEAST_NAMED, NAME_LEN, Name, NameKey, SHORT_BELOW, SHORT_NAME_LEN, STRONG_MORE,
-    TAG_LEN, are_tags_worth_it, is_worth_one_of_the_names,
+    ChunkName, LEAST_BLOCK, LEAST_NAMED, LEAST_SHARED, LEAST_SOUGHT, NAME_LEN, Name, NameKey, SHORT_BELOW,
+    SHORT_NAME_LEN, STRONG_MORE, TAG_LEN, are_tags_worth_it, is_worth_one_of_the_names,
 };
 pub(crate) use name::{Tag48, tag_of_hash};
 pub use shape::{Shape, ShapeError};

@@ -130,6 +130,13 @@ pub const LEAST_BLOCK: usize = 512;
 /// short name takes 8 to 12 bytes of a block, in a row of several mostly 8 or 9.
 pub const LEAST_NAMED: usize = 18;
 
+/// The shortest chunk offered and announced between the gateways of a site; shorter ones lie with the larger ones
+/// around them.
+pub const LEAST_SHARED: u32 = 2048;
+
+/// The shortest chunk asked for at the gateways of a site.
+pub const LEAST_SOUGHT: u32 = 256;
+
 impl ChunkName {
     /// Returns the tag, which both kinds have.
     pub fn tag(&self) -> u64 {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::bitmap::{put_bits, take_bits};
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
+use crate::Now;
 use crate::wanax::{Name, Shape, tag_of_hash};
 
 /// A frame between members of a trust group.
@@ -79,6 +80,13 @@ pub struct Load {
     pub queued: u32,
     /// What one read takes, in microseconds.
     pub service_us: u32,
+}
+
+impl Load {
+    /// Returns how long a read waits for the disk.
+    pub fn wait(&self) -> Now {
+        Now::from_micros(u64::from(self.service_us)).saturating_mul(self.queued.saturating_add(1))
+    }
 }
 
 /// A chunk that is looked for by its tag, as tables go by it.

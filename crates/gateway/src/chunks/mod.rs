@@ -20,7 +20,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
-use oncewire_codec::wanax::neighbours::LEAST_SHARED;
+use oncewire_codec::wanax::LEAST_SHARED;
 use oncewire_codec::wanax::shed::LEAST_SLOW;
 use oncewire_codec::wanax::{ChunkName, Name, NameKey, Shape};
 use oncewire_codec::wire::{self, Sought};

@@ -1,6 +1,6 @@
 //! Cutting of blocks into chunks, on the store's writing thread.
 
-use oncewire_codec::wanax::neighbours::LEAST_SHARED;
+use oncewire_codec::wanax::LEAST_SHARED;
 use oncewire_codec::wanax::{NameKey, Node, Shape, Tree};
 use oncewire_codec::wire::Sought;
 use oncewire_store::{Inserted, MAX_PARTS, Part, Store};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use oncewire_codec::wanax::neighbours::LEAST_SHARED;
+use oncewire_codec::wanax::LEAST_SHARED;
 use oncewire_codec::wanax::{NameKey, Shape, Tree};
 use oncewire_store::{Backend, Memory};
 

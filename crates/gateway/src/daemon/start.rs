@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_link::{Adapt, LinkConfig};
+use oncewire_mesh::MemberId;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 

@@ -15,10 +15,10 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
 
 use oncewire_codec::wanax::hints::PackedTag;
-use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_codec::wanax::{Name, NameKey, Shape};
 use oncewire_codec::wire::{GroupFrame, Sought};
 use oncewire_link::Now;
+use oncewire_mesh::MemberId;
 
 use crate::group_key::ProofKey;
 use crate::identity::PublicKey;

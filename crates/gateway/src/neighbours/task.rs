@@ -12,11 +12,9 @@ use tokio::sync::{mpsc, watch};
 
 use oncewire_codec::wanax::NameKey;
 use oncewire_codec::wanax::hints::PackedTag;
-use oncewire_codec::wanax::neighbours::{
-    Announcer, Answer, MAX_MEMBERS, MemberId, Neighbourhood, Output, Piece, Read,
-};
 use oncewire_codec::wire::{GroupFrame, Load};
 use oncewire_link::Now;
+use oncewire_mesh::{Announcer, Answer, MAX_MEMBERS, MemberId, Neighbourhood, Output, Piece, Read};
 
 use super::{Inbox, Member, NewChunk, News, Open, Pending, Survey, Told, Wanted};
 use crate::chunks::ChunkStore;

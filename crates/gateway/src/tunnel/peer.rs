@@ -26,9 +26,9 @@ use tokio::time::Instant;
 
 use oncewire_codec::Now;
 use oncewire_codec::wanax::hints::PackedTag;
-use oncewire_codec::wanax::neighbours::{Hearing, refusal};
 use oncewire_codec::wire::{Destination, FlowId, GroupFrame, LaneId, Network};
 use oncewire_link::{Adapt, Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
+use oncewire_mesh::{Hearing, refusal};
 
 use super::clock::Clock;
 use super::count::WireCounter;

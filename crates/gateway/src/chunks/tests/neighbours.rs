@@ -1,6 +1,6 @@
 //! A store with neighbours on a hanging disk.
 
-use oncewire_codec::wanax::neighbours::MemberId;
+use oncewire_mesh::MemberId;
 
 use super::*;
 use crate::group_key::ProofKey;

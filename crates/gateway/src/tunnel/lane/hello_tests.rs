@@ -1,8 +1,8 @@
 //! Lane joins: peers with logs on disk only, rotated keys, waiting flows.
 
 use oncewire_codec::wanax::NameKey;
-use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_link::{LaneRefused, LinkConfig};
+use oncewire_mesh::MemberId;
 use parking_lot::RwLock;
 
 use super::testing::{GREATER, Other, SMALLER, config, key, peer, peer_with, request};

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use oncewire_codec::wanax::ChunkName;
+use oncewire_codec::wanax::LEAST_SHARED;
 use oncewire_codec::wanax::hints::{PackedTag, save_by};
-use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wire::{GroupFrame, Sought};
 use oncewire_link::{ChunkPlace, Link, Now, Purpose, StoreReply, StoreRequest, StoreState};
 

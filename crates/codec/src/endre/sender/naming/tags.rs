@@ -2,8 +2,7 @@
 
 use super::super::price::NAME;
 use crate::Now;
-use crate::wanax::neighbours::{LEAST_SHARED, LEAST_SOUGHT};
-use crate::wanax::{ChunkName, NameKey, are_tags_worth_it};
+use crate::wanax::{ChunkName, LEAST_SHARED, LEAST_SOUGHT, NameKey, are_tags_worth_it};
 use crate::wire::NameEntry;
 
 /// For chunks of how many bytes tags are relied on.

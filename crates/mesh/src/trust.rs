@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use oncewire_codec::Now;
+
 use super::{MAX_MEMBERS, MemberId};
-use crate::Now;
 
 /// The members that failed and have not done well since, whether their links are up or not: one that hangs up and comes
 /// back is no better for it.

@@ -1,15 +1,14 @@
 //! Reading: who is asked for a chunk, and what its answer leads to.
 
 use bytes::Bytes;
+use oncewire_codec::Now;
+use oncewire_codec::wanax::LEAST_SHARED;
+use oncewire_codec::wire::GroupFrame;
 
 use super::claims::{MOST_WAIT, Verdict, Waiter};
 use super::member::Member;
 use super::searching::{Place, Searches};
-use super::{
-    Answer, Asked, LEAST_SHARED, MAX_PUT_OFF, MemberId, Neighbourhood, Output, Read, Waiting, responsible,
-};
-use crate::Now;
-use crate::wire::GroupFrame;
+use super::{Answer, Asked, MAX_PUT_OFF, MemberId, Neighbourhood, Output, Read, Waiting, responsible};
 
 impl Neighbourhood {
     /// Reads a chunk: from the own store, from a neighbour, or not at all.

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use oncewire_codec::wanax::LEAST_SOUGHT;
+use oncewire_codec::wire::{Load, MAX_PEEK};
+
 use super::*;
-use crate::wire::{Load, MAX_PEEK};
 
 mod failing;
 mod model;

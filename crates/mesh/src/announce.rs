@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::LEAST_SHARED;
-use crate::Now;
-use crate::wire::{GroupFrame, MAX_TAGS, Sought};
+use oncewire_codec::Now;
+use oncewire_codec::wanax::LEAST_SHARED;
+use oncewire_codec::wire::{GroupFrame, MAX_TAGS, Sought};
 
 /// Gathers the tags of chunks that are new in the own store.
 #[derive(Debug, Default)]

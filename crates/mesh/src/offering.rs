@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::{Asked, LEAST_SHARED, MAX_OFFERED, MemberId, Neighbourhood, Output, Piece, responsible};
-use crate::Now;
-use crate::wanax::Shape;
-use crate::wire::{GroupFrame, MAX_PEEK, Sought};
+use oncewire_codec::Now;
+use oncewire_codec::wanax::{LEAST_SHARED, Shape};
+use oncewire_codec::wire::{GroupFrame, MAX_PEEK, Sought};
+
+use super::{Asked, MAX_OFFERED, MemberId, Neighbourhood, Output, Piece, responsible};
 
 /// Chunks that a neighbour lacks, as it said, and this gateway fetches: others may be waiting for them there.
 #[derive(Debug, Default)]
@@ -141,7 +142,7 @@ impl Neighbourhood {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wanax::NameKey;
+    use oncewire_codec::wanax::NameKey;
 
     /// Which of some pieces of one block, by tag, range and responsible neighbour, were offered to which.
     fn offered(machine: &mut Neighbourhood, pieces: &[(u64, Range<u32>)]) -> Vec<(u64, Vec<u64>)> {

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use oncewire_codec::Now;
+use oncewire_codec::wanax::Name;
+
 use super::trust::Failures;
 use super::{MemberId, Read};
-use crate::Now;
-use crate::wanax::Name;
 
 /// The chunks that this gateway is responsible for, lacks, and has told somebody so.
 #[derive(Debug, Default)]

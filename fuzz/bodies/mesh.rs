@@ -1,16 +1,19 @@
 //! A site of gateways, with frames late, reordered or lost, and one liar.
 
+#[allow(dead_code, reason = "a part of it is used here")]
+pub(crate) mod script;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use oncewire_codec::Now;
-use oncewire_codec::wanax::neighbours::{
-    Announcer, Answer, MAX_ASKED, MAX_MEMBERS, MemberId, Neighbourhood, Output, Piece, Read,
-};
 use oncewire_codec::wanax::{Name, NameKey, Shape};
 use oncewire_codec::wire::{Frame, GroupFrame, Load, Sought, take_frame};
+use oncewire_mesh::{
+    Announcer, Answer, MAX_ASKED, MAX_MEMBERS, MemberId, Neighbourhood, Output, Piece, Read,
+};
 
-use super::script::Script;
+use script::Script;
 
 /// Every read is answered once, in bounded time and with the right bytes or none; requests to and from a member are
 /// bounded; and nothing is left to wait for at the end.

@@ -1,8 +1,9 @@
 //! What the shell could not send: too much waits for the neighbour, or its link has just gone.
 
+use oncewire_codec::Now;
+use oncewire_codec::wire::GroupFrame;
+
 use super::{Asked, MemberId, Neighbourhood};
-use crate::Now;
-use crate::wire::GroupFrame;
 
 impl Neighbourhood {
     /// A frame of [`Output::Send`](super::Output::Send) could not be sent. What it asks for is asked of the next at once, and
@@ -49,8 +50,8 @@ mod tests {
 
     use super::super::{Answer, MAX_ASKED, Output, Piece, Read};
     use super::*;
-    use crate::wanax::neighbours::responsible;
-    use crate::wanax::{Name, NameKey, Shape};
+    use crate::responsible;
+    use oncewire_codec::wanax::{Name, NameKey, Shape};
 
     const OTHERS: [MemberId; 2] = [MemberId(2), MemberId(3)];
 

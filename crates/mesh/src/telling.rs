@@ -1,8 +1,9 @@
 //! Heartbeats: how busy each gateway is, as it tells its neighbours [Wanax §3.4].
 
+use oncewire_codec::Now;
+use oncewire_codec::wire::{GroupFrame, Load};
+
 use super::{MemberId, Neighbourhood};
-use crate::Now;
-use crate::wire::{GroupFrame, Load};
 
 /// How busy a gateway is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,13 +48,6 @@ impl Busy {
 impl Telling {
     pub(super) fn all_is_told(&self) -> bool {
         self.own == self.told
-    }
-}
-
-impl Load {
-    /// Returns how long a read waits for the disk.
-    pub fn wait(&self) -> Now {
-        Now::from_micros(u64::from(self.service_us)).saturating_mul(self.queued.saturating_add(1))
     }
 }
 
@@ -135,7 +129,7 @@ impl Neighbourhood {
 mod tests {
     use super::super::Output;
     use super::*;
-    use crate::wanax::NameKey;
+    use oncewire_codec::wanax::NameKey;
 
     fn load(queued: u32) -> Load {
         Load { queued, ..Load::default() }

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use oncewire_codec::Now;
+
 use super::telling::Busy;
 use super::{MAX_ASKED, MAX_ASKED_BYTES, Waiting};
-use crate::Now;
 
 /// What is known of a neighbour whose link is up.
 #[derive(Debug)]
@@ -122,7 +123,7 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Load;
+    use oncewire_codec::wire::Load;
 
     #[test]
     fn patience_is_what_answers_take_and_the_queue_explains_within_bounds() {

@@ -1,8 +1,8 @@
 //! How much one member is listened to: when it tells what is new in its store, and when it asks, answers and brings.
 
-use super::LEAST_SHARED;
-use crate::Now;
-use crate::wire::{GroupFrame, MAX_TAGS};
+use oncewire_codec::Now;
+use oncewire_codec::wanax::LEAST_SHARED;
+use oncewire_codec::wire::{GroupFrame, MAX_TAGS};
 
 /// Bounds what is heard of one member: of news, twice what an [`Announcer`](super::Announcer) tells, and of all else
 /// more than a LAN has use for, and no more for long.
@@ -109,8 +109,8 @@ mod tests {
 
     use super::super::Announcer;
     use super::*;
-    use crate::wanax::{Name, Shape};
-    use crate::wire::{Load, MAX_BLOCK, MAX_PEEK, Sought};
+    use oncewire_codec::wanax::{Name, Shape};
+    use oncewire_codec::wire::{Load, MAX_BLOCK, MAX_PEEK, Sought};
 
     fn news(tags: usize) -> GroupFrame {
         GroupFrame::Stored { least_log2: 14, tags: vec![7; tags] }

@@ -1,13 +1,13 @@
 //! Answering neighbours that ask for chunks: with what is here, with what another brings, or not.
 
 use bytes::Bytes;
+use oncewire_codec::Now;
+use oncewire_codec::wanax::{LEAST_SHARED, Name};
+use oncewire_codec::wire::GroupFrame;
 
 use super::asking::MOST_ASKING;
 use super::claims::{Verdict, Waiter};
-use super::{LEAST_SHARED, MAX_ASKED, MAX_PUT_OFF, MemberId, Neighbourhood, Output, Piece};
-use crate::Now;
-use crate::wanax::Name;
-use crate::wire::GroupFrame;
+use super::{MAX_ASKED, MAX_PUT_OFF, MemberId, Neighbourhood, Output, Piece};
 
 impl Neighbourhood {
     pub(super) fn handle_get(&mut self, from: MemberId, request: u64, name: Name, len: u32) {
@@ -112,8 +112,8 @@ impl Neighbourhood {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wanax::NameKey;
-    use crate::wire::Load;
+    use oncewire_codec::wanax::NameKey;
+    use oncewire_codec::wire::Load;
 
     #[test]
     fn a_disk_that_is_busier_than_anybody_waits_for_is_asked_for_nothing_more() {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use oncewire_codec::Now;
+use oncewire_codec::wire::{GroupFrame, MAX_PEEK, Sought};
+
 use super::{Asked, MemberId, Neighbourhood, Output};
-use crate::Now;
-use crate::wire::{GroupFrame, MAX_PEEK, Sought};
 
 /// The questions that are not answered.
 #[derive(Debug, Default)]

@@ -28,10 +28,9 @@ mod unsent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-
-use super::{Name, NameKey, Shape};
-use crate::Now;
-use crate::wire::{GroupFrame, Sought};
+use oncewire_codec::Now;
+use oncewire_codec::wanax::{Name, NameKey, Shape};
+use oncewire_codec::wire::{GroupFrame, Sought};
 
 pub use announce::Announcer;
 use claims::Claims;
@@ -213,10 +212,6 @@ impl Waiting {
     }
 }
 
-/// Chunks below this length are neither offered nor announced, and lie at those neighbours where larger ones brought them.
-pub const LEAST_SHARED: u32 = 2048;
-/// Chunks below this length are not asked for.
-pub const LEAST_SOUGHT: u32 = 256;
 /// The most neighbours.
 pub const MAX_MEMBERS: usize = 64;
 /// The most that is asked of one neighbour at a time, and served to one.

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use oncewire_codec::Now;
+use oncewire_codec::wanax::{LEAST_SHARED, LEAST_SOUGHT};
+use oncewire_codec::wire::{GroupFrame, MAX_PEEK, Sought};
+
 use super::asking::MOST_ASKING;
-use super::{Asked, LEAST_SHARED, LEAST_SOUGHT, MemberId, Neighbourhood, Read};
-use crate::Now;
-use crate::wire::{GroupFrame, MAX_PEEK, Sought};
+use super::{Asked, MemberId, Neighbourhood, Read};
 
 /// What is looked for.
 #[derive(Debug, Default)]
