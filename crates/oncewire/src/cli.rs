@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use oncewire_gateway::config::units::Size;
 
@@ -60,8 +60,12 @@ pub(crate) enum Command {
     Train(train::Args),
     /// Print a completion script for a shell
     Completions(Completions),
-    /// Print the manual page
-    Man,
+    /// Print a manual page
+    Man {
+        /// The page: oncewire(1), or oncewire.toml(5) on the configuration
+        #[arg(value_name = "PAGE", default_value = "oncewire")]
+        page: Manual,
+    },
 }
 
 /// Arguments of `keygen`.
@@ -113,6 +117,16 @@ Columns of --destinations, of flows on links, ended or open:
 A row lacks what its destination moved before it had one: no more than a
 thousandth of all that was delivered. No byte is in two rows or in none.
 docs/reference/json.md says more, under the same words of --json.";
+
+/// A manual page.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Manual {
+    /// oncewire(1): commands and options
+    Oncewire,
+    /// oncewire.toml(5): the configuration
+    #[value(name = "oncewire.toml")]
+    Configuration,
+}
 
 /// Arguments of commands with a configuration.
 #[derive(Args, Debug)]

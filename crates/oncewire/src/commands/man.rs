@@ -1,12 +1,32 @@
-//! `oncewire man`: the manual page, made from the command line's own description.
+//! `oncewire man`: manual pages of the commands and of the configuration.
 
 use clap::CommandFactory as _;
 use clap_mangen::Man;
 
-use crate::cli::Cli;
+use super::roff;
+use crate::cli::{Cli, Manual};
 
-/// Writes the manual page in roff.
-pub(super) fn page() -> anyhow::Result<String> {
+/// Writes a manual page in roff.
+pub(super) fn page(manual: Manual) -> anyhow::Result<String> {
+    match manual {
+        Manual::Oncewire => commands(),
+        Manual::Configuration => Ok(configuration()),
+    }
+}
+
+/// oncewire.toml(5), from the configuration reference.
+fn configuration() -> String {
+    let (_, text) = CONFIGURATION.split_once("\n\n").unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        ".TH oncewire.toml 5 \"\" \"oncewire {version}\"\n.SH NAME\noncewire.toml \\- configuration of a gateway\n\
+         .SH DESCRIPTION\n{}{CONFIGURATION_CLOSING}",
+        roff::from_markdown(text)
+    )
+}
+
+/// oncewire(1), from the command line's description.
+fn commands() -> anyhow::Result<String> {
     let mut command = Cli::command();
     command.build();
     let mut page = Vec::new();
@@ -53,6 +73,20 @@ fn section(name: &str, command: &clap::Command) -> anyhow::Result<String> {
     Ok(format!(".SS {name}\n{}\n", body.join("\n")))
 }
 
+const CONFIGURATION: &str = include_str!("../../../../docs/reference/configuration.md");
+
+const CONFIGURATION_CLOSING: &str = "\
+.SH FILES
+.TP
+\\fB/etc/oncewire/oncewire.toml\\fR
+The configuration of the packaged service.
+.TP
+\\fB/usr/share/doc/oncewire/using/recipes.md\\fR
+Whole files for each way in.
+.SH SEE ALSO
+\\fBoncewire\\fR(1); \\fBoncewire check\\fR explains a file and its faults.
+";
+
 const CLOSING: &str = "\
 .SH EXIT STATUS
 .TP
@@ -64,8 +98,37 @@ Failed.
 .TP
 2
 Wrong usage or configuration.
+.SH FILES
+.TP
+\\fB/etc/oncewire/oncewire.toml\\fR
+The configuration of the packaged service.
+.TP
+\\fB/var/lib/oncewire\\fR
+Its logs, hints and chunk store.
+.TP
+\\fB/usr/share/doc/oncewire\\fR
+Documents: recipes, operating, configuration, JSON, wire format.
+.SH EXAMPLES
+.TP
+Two gateways and an emulated slow link, on this machine:
+\\fBoncewire demo\\fR
+.TP
+Savings on files, the second time included:
+\\fBoncewire measure backup.tar backup.tar\\fR
+.TP
+A key, a check, a start:
+\\fBoncewire keygen \\-\\-out branch.key; oncewire check \\-c branch.toml; oncewire run \\-c branch.toml\\fR
+.TP
+Peers, savings by destination, open flows:
+\\fBoncewire status \\-c branch.toml; oncewire status \\-c branch.toml \\-\\-destinations; oncewire flows \\-c branch.toml\\fR
+.TP
+The rules of tproxy and redirect, printed and removed:
+\\fBoncewire rules \\-c branch.toml; oncewire rules \\-c branch.toml \\-\\-remove\\fR
+.TP
+Everything remembered, forgotten:
+\\fBoncewire cache clear \\-c branch.toml\\fR
 .SH SEE ALSO
-docs/reference/configuration.md on the configuration, docs/reference/json.md on what \\fB\\-\\-json\\fR prints.
+\\fBoncewire.toml\\fR(5) on the configuration; reference/json.md of the documents on the output of \\fB\\-\\-json\\fR.
 ";
 
 #[cfg(test)]
@@ -74,14 +137,29 @@ mod tests {
 
     #[test]
     fn every_command_of_the_help_has_its_section() {
-        let page = page().unwrap();
+        let page = page(Manual::Oncewire).unwrap();
         assert!(page.contains(".TH oncewire"), "{page}");
         for sub in Cli::command().get_subcommands().filter(|sub| !sub.is_hide_set() && !sub.has_subcommands())
         {
             assert!(page.contains(&format!(".SS {}\n", sub.get_name())), "{}", sub.get_name());
         }
         assert!(page.contains(".SS cache clear\n") && page.contains("\\fB\\-\\-peer\\fR"), "{page}");
-        assert!(page.contains("EXIT STATUS"));
+        assert!(
+            ["EXIT STATUS", "FILES", "EXAMPLES"].iter().all(|part| page.contains(&format!(".SH {part}\n")))
+        );
+    }
+
+    #[test]
+    fn configuration_page_has_keys_without_markup() {
+        let page = page(Manual::Configuration).unwrap();
+        assert!(page.contains(".TH oncewire.toml 5") && page.contains(".SH \"[link]: lanes\"\n"), "{page}");
+        for key in ["key_file", "public_key", "mode", "path", "log_memory", "rate_limit", "shed"] {
+            assert!(page.contains(&format!(".TP\n\\fB\\fB{key}")), "{key}");
+        }
+        let left = page
+            .lines()
+            .find(|line| ["**", "](", "|--", "```", "## "].iter().any(|mark| line.contains(mark)));
+        assert_eq!(left, None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod flows;
 mod keygen;
 mod man;
 mod progress;
+mod roff;
 mod rules;
 mod run;
 mod status;
@@ -39,6 +40,6 @@ pub(crate) fn run(command: Command, log: &Log) -> anyhow::Result<()> {
             clap_complete::generate(args.shell, &mut command, "oncewire", &mut script);
             print(script)
         }
-        Command::Man => print(man::page()?),
+        Command::Man { page } => print(man::page(page)?),
     }
 }
