@@ -41,15 +41,15 @@ CEILINGS = {
     "crates/store": 2.5,
     "crates/sys": 2.5,
     "crates/testnet": 2.5,
-    "docs": 5.0,
+    "docs": 2.5,
     "findings": 2.5,
     "fuzz": 2.5,
     "scripts": 2.5,
     "ARCHITECTURE.md": 4.2,
-    "CHANGELOG.md": 4.7,
-    "CONTRIBUTING.md": 4.4,
-    "README.md": 4.0,
-    "SECURITY.md": 5.7,
+    "CHANGELOG.md": 2.5,
+    "CONTRIBUTING.md": 2.5,
+    "README.md": 2.5,
+    "SECURITY.md": 2.5,
 }
 
 
