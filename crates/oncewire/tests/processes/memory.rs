@@ -169,7 +169,7 @@ fn stalled_uploads(memory_mib: u64, more: &str) {
 }
 
 /// The possible rest of a burst: spare lanes, code read from disk, memory the allocator cannot return.
-const LEFT_OVER: u64 = 48 << 20;
+const LEFT_OVER: u64 = 40 << 20;
 
 /// The number of applications sending without a reader.
 const UPLOADS: u64 = 400;
