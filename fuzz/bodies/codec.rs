@@ -7,14 +7,15 @@ pub(crate) mod steps;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use oncewire_codec::cache::LogOffset;
 use oncewire_codec::contract::{
     Decoder, Delivery, Encoder, Feedback, Payload, PeerSender, PeerState, Repair, StorePort as _, StoreReply,
     StoreRequest,
 };
 use oncewire_codec::endre::matcher::MatchParams;
-use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig, tokens as token_format};
+use oncewire_codec::endre::tokens as token_format;
 use oncewire_codec::entropy::{Decompressor, Entropy, Kind, Mode};
+use oncewire_codec::log::LogOffset;
+use oncewire_codec::stream::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wanax::{NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, MAX_BLOCK, MAX_FRAME, NamesHello, take_frame};
 use oncewire_codec::{Layers, Matching, Now, Plan, StrongKind};

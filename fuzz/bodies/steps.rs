@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use oncewire_codec::cache::LogOffset;
 use oncewire_codec::contract::{Decoder, Encoder, Payload, PeerSender};
 use oncewire_codec::endre::matcher::{Copy, MatchParams};
-use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig, tokens};
+use oncewire_codec::endre::tokens;
 use oncewire_codec::entropy::Entropy;
+use oncewire_codec::log::LogOffset;
+use oncewire_codec::stream::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wire::{Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, take_frame};
 use oncewire_codec::{Now, Plan, StrongKind};
 

@@ -3,22 +3,22 @@
 //! Nothing here reads a clock, a random source, a file or a socket: time and seeds are parameters, so the
 //! daemon, the measuring tools, a simulator and the fuzzer all run this very code.
 
-mod buffers;
-pub mod cache;
+pub mod adapt;
 pub mod contract;
-mod digest;
 pub mod endre;
 pub mod entropy;
-pub mod pace;
+pub mod log;
 mod plan;
-mod strong;
+pub mod stream;
+pub mod transfer;
+mod verify;
 pub mod wanax;
 pub mod wire;
 
 pub use oncewire_fingerprint::{MarkerKind, SampleTable};
 pub(crate) use plan::FEW_SHARE;
 pub use plan::{Layers, Matching, Plan, Quota, UnknownMatching};
-pub use strong::StrongKind;
+pub use verify::strong::StrongKind;
 
 /// Time since an origin that the caller chose; every core of the project takes it as a parameter.
 pub type Now = std::time::Duration;

@@ -77,7 +77,7 @@ fn blocks_that_wait_for_one_byte_wake_in_turns() {
     use oncewire_codec::contract::Decoder as _;
     let mut peer = Hostile::new();
     let (mut before, mut most) = (0, 0);
-    let mut note = |receiver: &oncewire_codec::endre::Receiver| {
+    let mut note = |receiver: &oncewire_codec::stream::Receiver| {
         most = most.max(receiver.work() - std::mem::replace(&mut before, receiver.work()));
     };
     peer.run(&Attack::Scattered { count: 100, from: 1, copies: 16_000 }, &mut note);

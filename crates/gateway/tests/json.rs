@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
-use oncewire_codec::pace::Reason as PaceReason;
+use oncewire_codec::adapt::Reason as PaceReason;
 use oncewire_gateway::telemetry::{
     ClearReport, CompactReport, FlowsReport, Outcome, Reason, Refusal, StatusReport, StoreCondition,
     VerifyReport, encode_metrics,

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use oncewire_codec::contract::{Encoder as _, Feedback, Payload, SendStats};
 use oncewire_codec::endre::matcher::MatchParams;
-use oncewire_codec::endre::{Sender, SenderConfig};
 use oncewire_codec::entropy::Entropy;
+use oncewire_codec::stream::{Sender, SenderConfig};
 use oncewire_codec::wire::{Ack, FlowId, LaneId};
 use oncewire_codec::{Now, Plan};
 

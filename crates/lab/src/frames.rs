@@ -1,7 +1,7 @@
 //! Blocks in frames, for measurements of their repeats.
 
-use oncewire_codec::cache::LogOffset;
 use oncewire_codec::endre::tokens::{self, Copy};
+use oncewire_codec::log::LogOffset;
 use oncewire_codec::wire::{Block, BlockBody};
 
 /// Returns a block's copies; `None` if it is not coded, or its tokens are compressed or unsound.

@@ -8,8 +8,8 @@
 //! Rejected: an index of the last occurrence of every window, equal to Max-Match with a marker at every byte, finds a
 //! repeat, but not the longest; chains of all occurrences are exact and, in a run of zeros, quadratic.
 
-use oncewire_codec::cache::LogOffset;
 use oncewire_codec::endre::tokens::{self, Copy};
+use oncewire_codec::log::LogOffset;
 use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_fingerprint::common_prefix;
 

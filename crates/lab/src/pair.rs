@@ -18,8 +18,8 @@ use oncewire_codec::contract::{
     PeerState, ReceiveStats, Repair, SendStats, StorePort as _,
 };
 use oncewire_codec::endre::matcher::MatchParams;
-use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::entropy::Entropy;
+use oncewire_codec::stream::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wanax::hints::save_by;
 use oncewire_codec::wanax::{NameKey, NamesConfig, SHORT_BELOW, Shape};
 use oncewire_codec::wire::{FlowId, Frame, LaneId, MAX_BLOCK, NamesHello, take_frame};

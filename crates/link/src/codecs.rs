@@ -3,7 +3,7 @@
 use std::fmt;
 
 use oncewire_codec::contract::{Decoder, Encoder, SavedLog};
-use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use oncewire_codec::stream::{Receiver, ReceiverConfig, Sender, SenderConfig};
 
 use crate::config::LinkConfig;
 

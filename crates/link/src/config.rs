@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use oncewire_codec::adapt::Adapt;
 use oncewire_codec::endre::matcher::MatchParams;
-use oncewire_codec::pace::Adapt;
 use oncewire_codec::wanax::NamesConfig;
 use oncewire_codec::{Now, Plan};
 

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use oncewire_codec::Plan;
+use oncewire_codec::adapt::PaceStats;
 use oncewire_codec::contract::LogStart;
-use oncewire_codec::pace::PaceStats;
 use oncewire_codec::wanax::HintsError;
 use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{

@@ -37,12 +37,12 @@ pub use config::{ConfigError, LinkConfig};
 pub use event::{CloseReason, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received};
 pub use link::{Effort, Link, LoadedLogs, LogLimits, LogSide, SavedLogs};
 pub use oncewire_codec::Now;
-pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};
+pub use oncewire_codec::adapt::{Adapt, PaceStats, Reason as PaceReason};
 pub use oncewire_codec::contract::{
     ChunkPlace, LogStart, LogStarts, LogWrite, PeerFault as ProtocolError, Purpose, SavedLog, StoreReply,
     StoreRequest, StoreState,
 };
-pub use oncewire_codec::pace::{Adapt, PaceStats, Reason as PaceReason};
+pub use oncewire_codec::log::{Log, LogOffset, RangeSet};
 pub use oncewire_codec::wanax::NamesConfig;
 pub use oncewire_codec::wire::{
     Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, MAX_NETWORKS, Network, OpenFailure,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use oncewire_codec::cache::MAX_UNACKED;
 use oncewire_codec::contract::PeerFault;
+use oncewire_codec::transfer::MAX_UNACKED;
 use oncewire_codec::wire::FlowId;
 
 use crate::pieces::Pieces;

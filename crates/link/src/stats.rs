@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use oncewire_codec::Now;
+use oncewire_codec::adapt::{PaceStats, Reason};
 use oncewire_codec::contract::{ReceiveStats, SendStats};
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::pace::{PaceStats, Reason};
 use oncewire_codec::wire::{Destination, FlowId};
 
 use crate::classify::Cipher;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
-use oncewire_codec::cache::MAX_UNACKED;
+use oncewire_codec::transfer::MAX_UNACKED;
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
     Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Priority, Received,

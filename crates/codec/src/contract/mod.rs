@@ -19,8 +19,8 @@ pub use self::chunk_store::{ChunkPlace, Purpose, StoreReply, StoreRequest, Store
 pub use self::decoder::{Decoder, DecoderLog, StorePort};
 pub use self::encoder::{Encoder, EncoderLoad, EncoderLog, EncoderNames, Pending, Repair};
 pub use self::stats::{ChunkStats, LogStart, LogStarts, MAX_LEVELS, NameCounts, ReceiveStats, SendStats};
-use crate::cache::{Log, LogOffset, RangeSet};
-pub use crate::endre::PreparedLog;
+use crate::log::{Log, LogOffset, RangeSet};
+pub use crate::stream::PreparedLog;
 use crate::wanax::HintsError;
 use crate::wanax::hints::PackedTag;
 use crate::wire::{

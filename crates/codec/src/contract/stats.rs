@@ -1,7 +1,7 @@
 //! The counters of the two halves.
 
 use crate::Now;
-use crate::cache::Curve;
+use crate::log::Curve;
 use crate::wire::NameEntry;
 
 /// How many chunks were named, and what they stand for.

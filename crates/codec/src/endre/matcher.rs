@@ -30,13 +30,12 @@ use std::ops::Range;
 
 use oncewire_fingerprint::{MarkerKind, SampleTable, Selector};
 
-use crate::cache::{Log, LogOffset};
+pub use super::tokens::Copy;
+use crate::log::{Log, LogOffset};
 use crate::wire::Range64;
 use places::Places;
 use scan::Scan;
 use slots::{GRAIN, Reach, Slots, source};
-
-pub use super::tokens::Copy;
 
 /// How densely a matcher looks for repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

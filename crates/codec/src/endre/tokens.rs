@@ -26,7 +26,7 @@ mod tests;
 
 use thiserror::Error;
 
-use crate::cache::{Log, LogOffset};
+use crate::log::{Log, LogOffset};
 use crate::wire::varint::{put_varint, take_varint, unzigzag, zigzag};
 
 /// A part of a block that the log holds already.
@@ -87,7 +87,7 @@ pub enum TokenError {
 
 /// Appends the tokens of `copies` from a log with its head at `base` to `out`.
 ///
-/// Copies are as [`super::matcher::MaxMatch::find`] leaves them: in order, not empty, not overlapping, with sources
+/// Copies are as [`crate::endre::matcher::MaxMatch::find`] leaves them: in order, not empty, not overlapping, with sources
 /// that end at `base` or before. What they leave of the block are its [`literals`].
 pub fn encode(copies: &[Copy], base: LogOffset, out: &mut Vec<u8>) {
     let mut position = 0;

@@ -22,6 +22,7 @@
 mod compressor;
 mod decompressor;
 mod estimate;
+pub(crate) mod slots;
 #[cfg(test)]
 mod tests;
 

@@ -5,10 +5,13 @@
 //! `docs/internals/wanax.md`.
 
 pub mod backlog;
+pub(crate) mod fetching;
 pub mod gain;
 pub mod hints;
 mod name;
+pub(crate) mod naming;
 pub mod path;
+pub(crate) mod price;
 mod shape;
 pub mod shed;
 mod tree;

@@ -54,21 +54,21 @@ pub struct GroupProof(pub [u8; 32]);
 /// What one end understands beyond what its version says; nothing, unless it says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Understood {
-    /// That an open is answered with [`OpenFailure::Draining`](super::OpenFailure::Draining).
+    /// That an open is answered with [`OpenFailure::Draining`](crate::wire::OpenFailure::Draining).
     pub draining: bool,
-    /// That a reset says [how many bytes come before it](super::Reset::behind).
+    /// That a reset says [how many bytes come before it](crate::wire::Reset::behind).
     pub resets_behind: bool,
-    /// That a lane is ended once its other end [has left it](super::Frame::LaneLeft), and another takes the place of one
-    /// that is [worn](super::Frame::LaneWorn).
+    /// That a lane is ended once its other end [has left it](crate::wire::Frame::LaneLeft), and another takes the place of one
+    /// that is [worn](crate::wire::Frame::LaneWorn).
     pub lanes_left: bool,
     /// That strong digests are [HighwayHash's](crate::StrongKind::Highway) where the other end understands that too.
     pub highway: bool,
     /// That tags of chunks below 4 KiB have 48 bits, and six bytes as short names. To who does not say so, nothing is named:
     /// he would find none of these.
     pub tags_of_48_bits: bool,
-    /// That an open may [divide the first credit](super::Open::credit_shift).
+    /// That an open may [divide the first credit](crate::wire::Open::credit_shift).
     pub small_credits: bool,
-    /// What a lane said last is [gone on from](super::Frame::More), and [acknowledged so](super::Frame::Acked).
+    /// What a lane said last is [gone on from](crate::wire::Frame::More), and [acknowledged so](crate::wire::Frame::Acked).
     pub continues: bool,
 }
 

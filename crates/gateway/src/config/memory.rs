@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use oncewire_codec::cache::{self as sizes, Demand};
 use oncewire_codec::entropy::Entropy;
+use oncewire_codec::log::{self as sizes, Demand};
 
 use super::settings::{CodecSettings, MAX_HINTS, Matchings};
 use super::{Config, Discovery, Peer, Policies, StoreSettings};

@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use oncewire_codec::pace::Adapt;
+pub use oncewire_codec::adapt::Adapt;
 use oncewire_codec::wire::{Destination, Host};
 use tracing::level_filters::LevelFilter;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use oncewire_codec::cache::{Curve, Demand, share_out};
+use oncewire_codec::log::{Curve, Demand, share_out};
 use oncewire_link::{LinkStats, LogLimits};
 
 use super::lending::{self, FlowMemory};

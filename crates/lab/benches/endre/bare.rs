@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use bytes::Bytes;
-use oncewire_codec::cache::{Log, LogOffset};
 use oncewire_codec::endre::matcher::{Copy, MatchParams};
+use oncewire_codec::log::{Log, LogOffset};
 use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_fingerprint::{Selector, prefetch_read};
 use oncewire_lab::cpu::Stopwatch;

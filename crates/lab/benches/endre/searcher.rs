@@ -1,7 +1,7 @@
 //! The search and memory of a sending half, by themselves.
 
-use oncewire_codec::cache::{Log, LogOffset};
 use oncewire_codec::endre::matcher::{Copy, MatchParams, MaxMatch, Search, is_held, lasting, next_hint};
+use oncewire_codec::log::{Log, LogOffset};
 use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_lab::corpus::Corpus as Noise;
 use oncewire_lab::cpu::Stopwatch;

@@ -3,8 +3,8 @@
 //! They need no room among unacknowledged bytes, and others' room may wait for them, so a lane asks for its turn
 //! while it has any, also with all its flows held.
 
-use oncewire_codec::cache::MAX_UNACKED;
 use oncewire_codec::contract::Repair;
+use oncewire_codec::transfer::MAX_UNACKED;
 use oncewire_codec::wire::{LaneId, LaneRole};
 
 use super::Link;

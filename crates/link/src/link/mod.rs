@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::{Decoder, Encoder, LogWrite, ReceiveEvent, SavedLog, SendEvent};
-use oncewire_codec::endre::PreparedLog;
+use oncewire_codec::stream::PreparedLog;
 use oncewire_codec::wanax::SHORT_BELOW;
 use oncewire_codec::wanax::path::PathEstimate;
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, Understood, VERSION};

@@ -1,6 +1,6 @@
 //! Effort for CPU: the shell's observations of encoding, and the lowered plans.
 
-use oncewire_codec::pace::{Controller, Load, PaceStats};
+use oncewire_codec::adapt::{Controller, Load, PaceStats};
 use oncewire_codec::{Now, Plan};
 
 use super::Link;

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
+use oncewire_codec::Now;
 use oncewire_codec::contract::*;
+use oncewire_codec::log::RangeSet;
 use oncewire_codec::wire::varint::put_varint;
 use oncewire_codec::wire::{Ack, FlowId, Frame, LaneId, MAX_RANGES, Message, Reader, WireError};
-use oncewire_codec::{Now, cache::RangeSet};
 use oncewire_link::{CodecFactory, LinkConfig, SavedLog};
 
 #[derive(Debug)]

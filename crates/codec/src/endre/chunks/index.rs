@@ -150,7 +150,7 @@ mod tests {
     use rand_pcg::rand_core::{Rng, SeedableRng};
 
     use super::*;
-    use crate::cache::LogOffset;
+    use crate::log::LogOffset;
 
     struct Both {
         ring: Ring,

@@ -23,7 +23,7 @@ use self::index::{Index, Place};
 use self::pieces::Pieces;
 use self::ring::{Ring, Seq};
 use super::matcher::{Copy, MatchParams, Search};
-use crate::cache::{Log, LogOffset};
+use crate::log::{Log, LogOffset};
 use crate::wire::Range64;
 
 /// The sender's half of Chunk-Match: what is known of the chunks of one log.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use oncewire_fingerprint::prefetch_read;
 use oncewire_sys::Pages;
 
-use crate::cache::LogOffset;
+use crate::log::LogOffset;
 use crate::wire::Range64;
 
 /// A number that each chunk gets in turn.

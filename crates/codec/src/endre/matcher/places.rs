@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use oncewire_fingerprint::{MarkerKind, Markers, Selector, fingerprint};
 
-use crate::cache::LogOffset;
+use crate::log::LogOffset;
 
 /// A position of a block, and the fingerprint of what begins there.
 #[derive(Clone, Copy)]

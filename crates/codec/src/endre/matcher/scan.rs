@@ -4,7 +4,7 @@ use oncewire_fingerprint::{common_prefix, common_suffix, prefetch_read, resync};
 
 use super::slots::GRAIN;
 use super::{Copy, Search};
-use crate::cache::{LINE, Log, LogOffset};
+use crate::log::{LINE, Log, LogOffset};
 
 /// What was found of a block so far. Everything before `covered` is decided.
 pub(super) struct Scan<'a> {
@@ -41,7 +41,7 @@ impl<'a> Scan<'a> {
             return false;
         }
         #[cfg(test)]
-        super::tests::note_compared(start.len());
+        crate::endre::matcher::tests::note_compared(start.len());
         let (first, second) = self.log.slices(source, start.len());
         start.strip_prefix(first) == Some(second)
     }
@@ -141,7 +141,7 @@ impl<'a> Scan<'a> {
         }
         let backward = self.backward(position, source);
         #[cfg(test)]
-        super::tests::note_compared(forward + backward);
+        crate::endre::matcher::tests::note_compared(forward + backward);
         Some(Copy {
             at: (position - backward) as u32,
             len: (forward + backward) as u32,

@@ -13,7 +13,7 @@ use std::ops::Range;
 use oncewire_fingerprint::prefetch_read;
 use oncewire_sys::Pages;
 
-use crate::cache::LogOffset;
+use crate::log::LogOffset;
 
 /// A table from fingerprints to the log offsets where they occurred last, and once before.
 pub(super) struct Slots {

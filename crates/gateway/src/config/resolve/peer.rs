@@ -1,6 +1,6 @@
 //! `[[peer]]`.
 
-use oncewire_codec::pace::UnknownAdapt;
+use oncewire_codec::adapt::UnknownAdapt;
 use toml::Spanned;
 
 use super::Resolver;
