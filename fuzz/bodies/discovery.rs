@@ -1,4 +1,4 @@
-//! The discovery fuzzer's checks. `crates/gateway/tests/replay.rs` replays its corpus with this code.
+//! The discovery fuzzer's checks. `crates/discovery/tests/replay.rs` replays its corpus with this code.
 
 #[allow(dead_code, reason = "a part of it is used here")]
 pub(crate) mod script;
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use oncewire_gateway::discovery::note::{MAX_OTHERS, NOTE_LEN, Note, NoteKey};
-use oncewire_gateway::discovery::roster::{MAX_ANSWERS, MAX_FOUND, MAX_SENT, Output, Own, Roster};
-use oncewire_gateway::identity::PublicKey;
+use oncewire_discovery::note::{MAX_OTHERS, NOTE_LEN, Note, NoteKey};
+use oncewire_discovery::roster::{MAX_ANSWERS, MAX_FOUND, MAX_SENT, Output, Own, Roster};
+use oncewire_keys::PublicKey;
 
 use script::Script;
 

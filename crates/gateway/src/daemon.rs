@@ -6,6 +6,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncewire_config::{Config, ConfigError};
+use oncewire_discovery::{NoteSocketError, Talk};
+use oncewire_host::clock::Clock;
+use oncewire_host::slow_disk::{self, DISK_LIMIT};
+use oncewire_host::tasks::Tasks;
+use oncewire_intercept::{Current, Heads, rules};
+use oncewire_logs::{Logs, Patience, PeerLogs};
+use oncewire_report::{DiscoveryReport, FlowsReport, StatusReport};
+use oncewire_tunnel::chunks;
+use oncewire_tunnel::ledger::Ledger;
+use oncewire_tunnel::listener::TunnelDoor;
+use oncewire_tunnel::neighbours::Neighbours;
+use oncewire_tunnel::onward::OwnSockets;
+use oncewire_tunnel::peer::Peer;
+use oncewire_tunnel::peering::Peering;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -16,22 +31,7 @@ use self::settings::Said;
 use self::start::{Site, open_logs, open_store, take_state};
 use self::state::State;
 use crate::admin::{self, Source as _};
-use crate::chunks;
-use crate::config::{Config, ConfigError};
-use crate::discovery::{NoteSocketError, Talk};
-use crate::intercept::{Current, rules};
-use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
-use crate::logs::{Logs, Patience, PeerLogs};
-use crate::neighbours::Neighbours;
-use crate::peering::Peering;
-use crate::slow_disk::{self, DISK_LIMIT};
-use crate::telemetry::{DiscoveryReport, FlowsReport, StatusReport};
-use crate::tunnel::clock::Clock;
-use crate::tunnel::listener::TunnelDoor;
-use crate::tunnel::onward::OwnSockets;
-use crate::tunnel::peer::Peer;
-use crate::tunnel::tasks::Tasks;
 
 mod clearing;
 mod found;
@@ -165,7 +165,8 @@ impl Gateway {
         let mut started = Started { tasks: Arc::new(Tasks::new()), report: None, is_whole: false };
         let (stop, stopped) = watch::channel(false);
         let ledger: Arc<Ledger> = Arc::default();
-        ledger.heads.set_memory(config.memory);
+        let heads = Heads::default();
+        heads.set_memory(config.memory);
         let (own, clock) = (OwnSockets::default(), Clock::start());
         own.mark(config.is_transparent());
         let held = Arc::default();
@@ -176,7 +177,8 @@ impl Gateway {
         let (logs, peer_logs) = open_logs(&config, state).await;
         let (router, said, tasks) = (Current::default(), Said::default(), Arc::clone(&started.tasks));
         let place = config.gateway.site.clone();
-        let site = Site { ledger, tasks, stopped, own, held, router, clock, said, store, neighbours, place };
+        let site =
+            Site { ledger, heads, tasks, stopped, own, held, router, clock, said, store, neighbours, place };
         let site = Arc::new(site);
         let notes = found::open(&config)?;
         let talk = notes.and_then(|notes| site.look_for_others(&config, notes));

@@ -1,24 +1,5 @@
 //! The oncewire daemon as a library.
+
 pub mod admin;
-pub mod chunks;
-pub mod config;
 pub mod daemon;
-pub mod discovery;
-mod flows;
-pub mod group_key;
-pub mod identity;
-mod intercept;
-pub use intercept::rules;
-mod key_file;
-mod ledger;
 pub mod lifecycle;
-pub mod logs;
-mod neighbours;
-mod peering;
-mod scope;
-pub mod secret;
-mod slow_disk;
-mod sockets;
-pub mod storage_key;
-pub mod telemetry;
-mod tunnel;

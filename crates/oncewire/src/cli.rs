@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use oncewire_gateway::config::units::Size;
+use oncewire_config::units::Size;
 
 use crate::logs;
 use crate::{demo, measure, train};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use oncewire_gateway::config::{ConfigError, SetError};
+use oncewire_config::{ConfigError, SetError};
 use oncewire_gateway::daemon::StartError;
 
 /// A command line, or a file named there, without possible execution: exit code 2.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncewire_gateway::config::units::Size;
+use oncewire_config::units::Size;
 
 /// How a column is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,12 +26,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use oncewire_config::same_secret;
+use oncewire_report::{ClearReport, FlowsReport, StatusReport, encode_metrics};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
 use self::bounded::Bounded;
-use crate::config::same_secret;
-use crate::telemetry::{ClearReport, FlowsReport, StatusReport, encode_metrics};
 
 /// The admin interface's source: the daemon.
 pub trait Source: Send + Sync + 'static {

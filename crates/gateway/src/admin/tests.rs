@@ -1,12 +1,12 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use oncewire_report::ClearedReport;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::telemetry::ClearedReport;
 
 struct Fake {
     draining: AtomicBool,

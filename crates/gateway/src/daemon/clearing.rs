@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncewire_logs::{Cleared, Logs};
+use oncewire_report::ClearedReport;
+use oncewire_tunnel::chunks::ChunksCleared;
+use oncewire_tunnel::peer::{HintsSaved, Peer};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::state::State;
-use crate::chunks::ChunksCleared;
-use crate::logs::{Cleared, Logs};
-use crate::telemetry::ClearedReport;
-use crate::tunnel::peer::{HintsSaved, Peer};
 
 /// A peer with its logs cleared in memory, and its files being cleared.
 pub(super) struct ClearingPeer {

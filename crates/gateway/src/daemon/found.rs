@@ -5,6 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use oncewire_codec::wire::{Destination, Host};
+use oncewire_config::{self as config, Config};
+use oncewire_discovery::{NoteSocketError, NoteSockets, Ports, Talk};
+use oncewire_keys::PublicKey;
 
 use super::StartError;
 use super::reload::{Changing, Reloaded};
@@ -12,9 +15,6 @@ use super::report::Report;
 use super::settings;
 use super::start::Site;
 use super::state::State;
-use crate::config::{self, Config};
-use crate::discovery::{NoteSocketError, NoteSockets, Ports, Talk};
-use crate::identity::PublicKey;
 
 /// Opens the sockets of discovery, if configured.
 pub(super) fn open(config: &Config) -> Result<Option<NoteSockets>, NoteSocketError> {
@@ -50,7 +50,7 @@ pub(super) async fn run(site: Arc<Site>, report: Arc<Report>, mut talk: Talk) {
 
 /// Returns the links of discovered peers, up or down.
 fn links(state: &State) -> BTreeMap<PublicKey, bool> {
-    let of = |peer: &Arc<crate::tunnel::peer::Peer>| {
+    let of = |peer: &Arc<oncewire_tunnel::peer::Peer>| {
         peer.settings.keys.iter().map(|key| (*key, peer.is_up())).collect::<Vec<_>>()
     };
     state.peers.iter().flat_map(of).collect()

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use oncewire_logs::Logs;
+
 use super::report::Report;
 use super::start::log_owner;
 use super::state::State;
-use crate::logs::Logs;
 
 /// Starts persistence for peers without it, whenever a timed-out disk answers again, until the gateway is
 /// told to stop.
@@ -49,14 +50,23 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
-    use crate::config::Config;
     use crate::daemon::Gateway;
-    use crate::identity::Identity;
-    use crate::logs::{HANGS, Patience};
+    use oncewire_config::Config;
+    use oncewire_keys::Identity;
+    use oncewire_logs::Patience;
 
     const LIMIT: Duration = Duration::from_secs(60);
     /// Codes as configured, independent of the machine's load: uncoded bytes are not logged either.
     const UNCHANGING: &str = "[codec]\nadapt = false\n";
+
+    /// As a disk that hangs while there is a file of this name in the state directory.
+    fn hang(state: &Path) {
+        while state.join(HANGS).exists() {
+            std::thread::yield_now();
+        }
+    }
+
+    const HANGS: &str = "hangs";
 
     async fn start(dir: &Path, text: &str, patience: Patience) -> Gateway {
         let config = Config::parse(text, &dir.join("oncewire.toml")).unwrap();
@@ -183,7 +193,8 @@ mod tests {
         let hangs = dir.path().join("state").join(HANGS);
         std::fs::create_dir_all(hangs.parent().unwrap()).unwrap();
         File::create(&hangs).unwrap();
-        let short = Patience { reading: Duration::from_millis(20), ..Patience::default() };
+        let short =
+            Patience { reading: Duration::from_millis(20), before_opening: hang, ..Patience::default() };
         let branch = start(dir.path(), &text, short).await;
         assert!(branch.status().gateway.logs_not_kept.unwrap().contains("logs start cold"));
         assert!(branch.wait_up("hub", LIMIT).await);

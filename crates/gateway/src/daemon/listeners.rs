@@ -4,12 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use oncewire_config::{Config, Intercept, Mode};
+use oncewire_host::sockets::{self, Sharing};
+use oncewire_intercept as intercept;
 use tokio::net::TcpListener;
 
 use super::StartError;
-use crate::config::{Config, Intercept, Mode};
-use crate::intercept;
-use crate::sockets::{self, Sharing};
 
 /// Every listening socket of a configuration.
 pub(super) struct Listeners {

@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use oncewire_codec::log::{Curve, Demand, share_out};
+use oncewire_config::{self as config, LogBudget, log_demand};
 use oncewire_link::{LinkStats, LogLimits};
+use oncewire_tunnel::peer::Peer;
 
 use super::lending::{self, FlowMemory};
 use super::state::State;
-use crate::config::{self, LogBudget, log_demand};
-use crate::tunnel::peer::Peer;
 
 /// Knowledge of a peer's logs from one look to the next.
 struct Watched {
@@ -299,13 +299,41 @@ mod tests {
     use oncewire_link::LinkConfig;
 
     use super::*;
-    use crate::tunnel::lane::testing::{config, peer_with};
+    use oncewire_config::Usual;
+    use oncewire_host::clock::Clock;
+    use oncewire_host::tasks::Tasks;
+    use oncewire_keys::Identity;
+    use oncewire_logs::PeerLogs;
+    use oncewire_tunnel::lane::options::LaneOptions;
+    use oncewire_tunnel::onward::Onward;
+    use oncewire_tunnel::peer::PeerSettings;
 
     const MIB: u64 = 1 << 20;
     const BUDGET: LogBudget = LogBudget { bytes: 20 * MIB, contested: true };
 
+    /// A peer without a gateway.
+    fn peer() -> Arc<Peer> {
+        let [ours, theirs] = [1, 2].map(|seed| Identity::from_seed([seed; 32]).public_key());
+        let link = LinkConfig { instance: 1, log_capacity: 8 * MIB, ..LinkConfig::default() };
+        let least = LinkConfig::MIN_LOG;
+        let settings = PeerSettings {
+            name: "peer".to_owned(),
+            keys: vec![theirs],
+            address: None,
+            lanes: LaneOptions::default(),
+            usual: Usual::default(),
+            link: LinkConfig { first: ours < theirs, ..link },
+            store: None,
+            first_limits: LogLimits { out: least, inbound: least },
+            group: None,
+            found: false,
+        };
+        let (ledger, tasks, logs) = (Arc::default(), Arc::new(Tasks::new()), PeerLogs::default());
+        Peer::new(settings, Onward::default(), ours, Clock::start(), ledger, tasks, logs)
+    }
+
     fn watched() -> Watched {
-        let peer = peer_with(LinkConfig { log_capacity: 8 * MIB, ..config(1) });
+        let peer = peer();
         let demand = Demand { minimum: MIB, maximum: 8 * MIB, quarters: 4, ..Demand::default() };
         let (traffic, since) = (Traffic::of(&peer.status().link), Instant::now());
         let limits = LogLimits { out: 8 * MIB, inbound: 8 * MIB };

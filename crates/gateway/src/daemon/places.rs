@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
+use oncewire_config::{Config, Intercept, Scope};
+use oncewire_host::sockets::{self, Sharing};
+use oncewire_intercept::Entrance;
+use oncewire_tunnel::listener::TunnelPort;
 use tokio::net::TcpListener;
 
 use super::StartError;
 use super::listeners::{ADMIN, Bound, INTERCEPT, TUNNEL};
 use super::reload::Reloaded;
 use super::state::State;
-use crate::config::{Config, Intercept, Scope};
-use crate::intercept::Entrance;
-use crate::sockets::{self, Sharing};
-use crate::tunnel::listener::TunnelPort;
 
 /// A present or future listener.
 pub(super) enum Place<T> {

@@ -4,18 +4,19 @@
 
 use std::sync::{Arc, Weak};
 
+use oncewire_config::{self as config, CodecSettings, Config, ContextMemory, KeptLogs};
+use oncewire_intercept::Entrance;
+use oncewire_intercept::rules::{self, RuleSet};
+use oncewire_logs::{Logs, PeerLogs};
+use oncewire_tunnel::lane::options::LaneOptions;
+use oncewire_tunnel::peer::Peer;
+use oncewire_tunnel::peering::Peering;
+
 use super::places::{Place, Places};
 use super::report::Report;
 use super::start::{Site, log_owner};
 use super::state::State;
 use super::{Gateway, StartError, end_links, save_hints, settings};
-use crate::config::{self, CodecSettings, Config, ContextMemory, KeptLogs};
-use crate::intercept::Entrance;
-use crate::intercept::rules::{self, RuleSet};
-use crate::logs::{Logs, PeerLogs};
-use crate::peering::Peering;
-use crate::sockets::LaneOptions;
-use crate::tunnel::peer::Peer;
 
 /// Result of a reload, in words for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,7 +122,7 @@ impl Gateway {
         peering: Arc<Peering>,
         admin: Option<std::net::SocketAddr>,
     ) -> State {
-        self.site.ledger.heads.set_memory(config.memory);
+        self.site.heads.set_memory(config.memory);
         let router = self.site.router(&config, &peering);
         let Places { ports, entrances, closed_ports, closed_entrances } = places;
         let open_port = |place| match place {
@@ -395,7 +396,7 @@ fn renamed(mut looked: config::Discovery, config: &Config) -> config::Discovery 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Identity;
+    use oncewire_keys::Identity;
 
     #[test]
     fn index_of_a_staying_store_keeps_its_memory() {

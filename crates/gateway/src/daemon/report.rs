@@ -8,24 +8,24 @@ use tokio::time::Instant;
 
 use oncewire_codec::Layers;
 use oncewire_codec::contract::{ChunkStats, LogStart, LogStarts, ReceiveStats, SendStats};
+use oncewire_config::{Codec, PeerChoice};
+use oncewire_intercept::Entrance;
 use oncewire_link::{FlowStats, PaceStats};
+use oncewire_logs::{Logs, NotKept, Unkept};
+use oncewire_report::{
+    ClearReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
+    LanesReport, LogStartReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
+};
+use oncewire_tunnel::chunks::ChunkStore;
+use oncewire_tunnel::ledger::{self, Ledger};
+use oncewire_tunnel::listener::TunnelDoor;
+use oncewire_tunnel::neighbours::Neighbours;
+use oncewire_tunnel::peer::Peer;
 
 use super::clearing::{ClearingPast, ClearingPeer, DISK_LIMIT, chunks_cleared};
 use super::state::State;
 use crate::admin::{ClearRefused, Clearing, Source};
-use crate::chunks::ChunkStore;
-use crate::config::{Codec, PeerChoice};
-use crate::intercept::Entrance;
-use crate::ledger::{self, Ledger};
 use crate::lifecycle::log_lines;
-use crate::logs::{Logs, NotKept, Unkept};
-use crate::neighbours::Neighbours;
-use crate::telemetry::{
-    ClearReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
-    LanesReport, LogStartReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
-};
-use crate::tunnel::listener::TunnelDoor;
-use crate::tunnel::peer::Peer;
 
 /// Everything needed for a status.
 pub(super) struct Report {
@@ -64,7 +64,7 @@ impl Source for Report {
         // Discovered peers front nothing.
         let networks = state.peering.networks().into_iter().chain(std::iter::repeat_with(Vec::new));
         let peers = state.peers.iter().zip(&state.config.peers).zip(networks);
-        let report = |((peer, config), networks): ((&Arc<Peer>, &crate::config::Peer), _)| PeerReport {
+        let report = |((peer, config), networks): ((&Arc<Peer>, &oncewire_config::Peer), _)| PeerReport {
             networks,
             found: config.found,
             rate_limit_bits_per_s: config.link.rate_limit,
@@ -194,7 +194,7 @@ impl Report {
 }
 
 fn intercepts(state: &State) -> Vec<InterceptReport> {
-    let report = |(intercept, entrance): (&crate::config::Intercept, &Arc<Entrance>)| {
+    let report = |(intercept, entrance): (&oncewire_config::Intercept, &Arc<Entrance>)| {
         let door = entrance.door();
         InterceptReport {
             mode: door.mode().to_owned(),

@@ -5,11 +5,10 @@ use std::fmt::Display;
 
 use parking_lot::Mutex;
 
+use oncewire_config::{Config, ContextMemory, Peer};
 use oncewire_link::LinkConfig;
-
-use crate::config::{Config, ContextMemory, Peer};
-use crate::sockets::{LaneOptions, kernel_patience};
-use crate::tunnel::dialer;
+use oncewire_tunnel::dialer;
+use oncewire_tunnel::lane::options::{LaneOptions, kernel_patience};
 
 /// Makes the settings of one peer's link; `instance` is new with every link.
 pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkConfig {
@@ -96,8 +95,8 @@ mod tests {
     use oncewire_codec::entropy::Entropy;
 
     use super::*;
-    use crate::group_key::GroupKey;
-    use crate::identity::Identity;
+    use oncewire_keys::GroupKey;
+    use oncewire_keys::Identity;
 
     #[test]
     fn missing_kernel_features_are_logged_once() {

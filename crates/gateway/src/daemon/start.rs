@@ -3,8 +3,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use oncewire_config::{self as config, Config};
+use oncewire_discovery::{Looking, NoteSockets, Talk};
+use oncewire_host::clock::Clock;
+use oncewire_host::tasks::Tasks;
+use oncewire_host::threads;
+use oncewire_intercept::rules::RuleSet;
+use oncewire_intercept::{self as intercept, Door, Entrance, Heads, Held, Router};
+use oncewire_keys::PublicKey;
+use oncewire_keys::tls::{self, PinnedKeys};
 use oncewire_link::{Adapt, LinkConfig};
+use oncewire_logs::{LogOwner, Logs, Patience, PeerLogs, Place, Taken};
 use oncewire_mesh::MemberId;
+use oncewire_tunnel::chunks::{self, ChunkStore, OpenError};
+use oncewire_tunnel::dialer;
+use oncewire_tunnel::lane::options::LaneOptions;
+use oncewire_tunnel::lane::tls_tcp::Dialling;
+use oncewire_tunnel::ledger::Ledger;
+use oncewire_tunnel::listener::{Guests, TunnelDoor, TunnelPort};
+use oncewire_tunnel::neighbours::{self, Inbox, Member, Neighbours};
+use oncewire_tunnel::onward::{Onward, OwnSockets};
+use oncewire_tunnel::peer::{Peer, PeerSettings};
+use oncewire_tunnel::peering::Peering;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
@@ -13,30 +33,11 @@ use super::report::Report;
 use super::settings::{self, Said};
 use super::state::State;
 use super::{StartError, log_sizes};
-use crate::chunks::{self, ChunkStore, OpenError};
-use crate::config::{self, Config};
-use crate::discovery::{Looking, NoteSockets, Talk};
-use crate::identity::PublicKey;
-use crate::intercept::rules::RuleSet;
-use crate::intercept::{self, Door, Entrance, Held, Router};
-use crate::ledger::Ledger;
-use crate::lifecycle::threads;
-use crate::logs::{LogOwner, Logs, Patience, PeerLogs, Place, Taken};
-use crate::neighbours::{self, Inbox, Member, Neighbours};
-use crate::peering::Peering;
-use crate::sockets::LaneOptions;
-use crate::tunnel::clock::Clock;
-use crate::tunnel::dialer;
-use crate::tunnel::lane::tls_tcp::Dialling;
-use crate::tunnel::listener::{Guests, TunnelDoor, TunnelPort};
-use crate::tunnel::onward::{Onward, OwnSockets};
-use crate::tunnel::peer::{Peer, PeerSettings};
-use crate::tunnel::tasks::Tasks;
-use crate::tunnel::tls::{self, PinnedKeys};
 
 /// Parts shared by all pieces, for as long as the process runs.
 pub(super) struct Site {
     pub(super) ledger: Arc<Ledger>,
+    pub(super) heads: Heads,
     pub(super) tasks: Arc<Tasks>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) own: OwnSockets,
@@ -257,9 +258,8 @@ impl Site {
         bound: Bound,
     ) -> Arc<Entrance> {
         let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
-        let held = Arc::clone(&self.held);
-        let door =
-            Door::new(intercept.clone(), Arc::clone(router), ledger, held, tasks, self.stopped.clone());
+        let (heads, held, stopped) = (self.heads.clone(), Arc::clone(&self.held), self.stopped.clone());
+        let door = Door::new(intercept.clone(), Arc::clone(router), ledger, heads, held, tasks, stopped);
         let listeners: Vec<_> = std::iter::once(bound.listener).chain(bound.twin).map(Arc::new).collect();
         let entrance = Entrance::new(bound.address, door, &listeners);
         for listener in listeners {

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
+use oncewire_config::Config;
+use oncewire_intercept::Entrance;
+use oncewire_tunnel::listener::TunnelPort;
+use oncewire_tunnel::peer::Peer;
+use oncewire_tunnel::peering::Peering;
+
 use super::LocalAddresses;
-use crate::config::Config;
-use crate::intercept::Entrance;
-use crate::peering::Peering;
-use crate::tunnel::listener::TunnelPort;
-use crate::tunnel::peer::Peer;
 
 /// The running parts; a reload replaces it, and shares the unchanged ones.
 pub(super) struct State {

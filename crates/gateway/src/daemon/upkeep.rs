@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncewire_tunnel::chunks::ChunkStore;
+use oncewire_tunnel::peer::{HintsSaved, Peer};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::state::State;
-use crate::chunks::ChunkStore;
-use crate::tunnel::peer::{HintsSaved, Peer};
 
 /// Checks peers and the store, syncs the store, and saves the knowledge of peers' stores, for as long as the
 /// gateway runs.

@@ -4,10 +4,10 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use oncewire_config::Config;
 use rustix::process::geteuid;
 
 use super::privileges::Account;
-use crate::config::Config;
 
 /// Lists everything a gateway started by root cannot use once it is its `user`. Uncertain cases are left out:
 /// users other than root, who read what they can, and directories with access lists.
@@ -74,7 +74,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::identity::Identity;
+    use oncewire_keys::Identity;
 
     #[test]
     fn only_inaccessible_paths_of_the_user_are_named() {

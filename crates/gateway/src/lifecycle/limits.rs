@@ -1,17 +1,11 @@
 //! System limits of a gateway: raised if possible, else reported.
 
-use std::fmt::Display;
 use std::fs;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::thread;
-use std::time::Duration;
 
-use rustix::io::Errno;
+use oncewire_config::units::Size;
+use oncewire_host::limits::RAISE;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::config::units::Size;
-use crate::tunnel::seldom::Seldom;
 
 /// Turns the file-size limit (`ulimit -f`, LimitFSIZE=) into a write error, where it would end the process.
 pub fn outlive_file_size_limit() {
@@ -76,49 +70,6 @@ pub(crate) fn raise_open_files() {
     }
 }
 
-/// Whether this socket, of an application or a peer, leaves files for the admin interface, logs and the
-/// store. The system assigns the lowest free number, so a high one means that nearly all are taken.
-pub(crate) fn leaves_reserve(socket: &impl AsRawFd) -> bool {
-    let is_low = |limit: u64| u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number + RESERVE < limit);
-    getrlimit(Resource::Nofile).current.is_none_or(is_low)
-}
-
-/// The error of a socket beyond the reserve.
-pub(crate) fn reserve_reached() -> io::Error {
-    let why =
-        format!("the last {RESERVE} files that may be open are kept for the admin interface, logs and store");
-    io::Error::other(format!("{why}; {RAISE}"))
-}
-
-/// Reports failed accepts: one line a minute at most for all of them.
-#[derive(Debug)]
-pub(crate) struct Shortage(Seldom);
-
-impl Default for Shortage {
-    fn default() -> Self {
-        Self(Seldom::every(Duration::from_secs(60)))
-    }
-}
-
-impl Shortage {
-    /// Reports a failure (`no connection is accepted`) with place, reason and remedy.
-    pub(crate) fn tell(&self, place: impl Display, what: &str, error: &io::Error) {
-        if let Some(held_back) = self.0.due() {
-            tracing::warn!(%place, held_back, "{what}: {}", with_advice(error));
-        }
-    }
-}
-
-/// Adds the remedy for an error caused by a limit of this process or machine.
-pub(crate) fn with_advice(error: &io::Error) -> String {
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE) => format!("{error}; {RAISE}"),
-        Some(Errno::NFILE) => format!("{error}; raise `sysctl fs.file-max`"),
-        Some(Errno::FBIG) => format!("{error}; {RAISE_SIZE}"),
-        _ => error.to_string(),
-    }
-}
-
 /// Reads the kernel's limit of a growing TCP buffer; none if it is unknown.
 fn largest_buffer(name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?;
@@ -144,8 +95,6 @@ fn too_small(open_files: Option<u64>, buffers: &[(&str, Option<u64>)]) -> Vec<St
     lines
 }
 
-const RAISE_SIZE: &str = "raise the limit of file sizes with `ulimit -f` or LimitFSIZE= of the service";
-
 /// Threads beside one for each CPU: log, watchdog, disks, names.
 const THREADS: u64 = 16;
 
@@ -153,12 +102,6 @@ const THREADS: u64 = 16;
 const STACK: u64 = 2 << 20;
 
 const MIB: u64 = 1 << 20;
-
-const RAISE: &str = "raise the limit of open files with `ulimit -Hn` or LimitNOFILE= of the service";
-
-/// Files not given to connections: requests of the admin interface, two for each replaced file, name
-/// look-ups, and files and sockets of a reload.
-const RESERVE: u64 = 16;
 
 /// Enough for all connections of one interception and the flows' far sides.
 const FILES: u64 = 32 << 10;
@@ -193,27 +136,6 @@ mod tests {
         let lines = too_small(Some(1024), &[("net.ipv4.tcp_wmem", Some(212_992))]);
         assert!(lines[0].contains("1024 files") && lines[0].contains("LimitNOFILE"), "{lines:?}");
         assert!(lines[1].contains("net.ipv4.tcp_wmem") && lines[1].contains("208 KiB"), "{lines:?}");
-    }
-
-    #[test]
-    fn lack_of_files_is_reported_with_a_remedy() {
-        let told = with_advice(&Errno::MFILE.into());
-        assert!(told.contains("os error 24") && told.contains("LimitNOFILE"), "{told}");
-        assert!(with_advice(&Errno::NFILE.into()).contains("fs.file-max"));
-        assert!(with_advice(&Errno::FBIG.into()).contains("LimitFSIZE"));
-        assert!(with_advice(&reserve_reached()).contains("LimitNOFILE"));
-        assert!(!with_advice(&Errno::NOMEM.into()).contains("raise"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn shortage_is_reported_once_a_minute() {
-        let shortage = Shortage::default();
-        let mut told = Vec::new();
-        for _ in 0..121 {
-            told.extend(shortage.0.due());
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
-        assert_eq!(told, [0, 59, 59]);
     }
 
     #[test]

@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use oncewire_host::threads;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-
-use super::threads;
 
 /// The queue of lines before one log; clones share it.
 #[derive(Clone)]

@@ -3,10 +3,8 @@
 //! The decisions stand in `docs/internals/lifecycle.md`.
 
 pub mod access;
-pub(crate) mod connects;
 pub mod limits;
 pub mod log_lines;
 pub mod notify;
 pub mod privileges;
-pub mod threads;
 pub mod watchdog;

@@ -72,7 +72,7 @@ const STOPPING: Duration = STOP_LIMIT.saturating_add(Duration::from_secs(2));
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slow_disk::DISK_LIMIT;
+    use oncewire_host::slow_disk::DISK_LIMIT;
 
     #[test]
     fn each_change_is_one_datagram() {

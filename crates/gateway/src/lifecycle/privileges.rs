@@ -6,15 +6,14 @@
 use std::fs;
 use std::io;
 
+use oncewire_config::Config;
+use oncewire_tunnel::lane::options::LaneOptions;
 use rustix::process::{DumpableBehavior, Gid, Uid, geteuid, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
     set_keep_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
 };
-
-use crate::config::Config;
-use crate::sockets::LaneOptions;
 
 /// A user of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +179,7 @@ mod tests {
     #[test]
     fn only_low_ports_need_a_privilege() {
         let dir = tempfile::tempdir().unwrap();
-        crate::identity::Identity::create(&dir.path().join("k")).unwrap();
+        oncewire_keys::Identity::create(&dir.path().join("k")).unwrap();
         let with = |listen: &str| {
             let peer =
                 "[[peer]]\nname = \"b\"\npublic_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n";

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use oncewire_host::threads;
 use parking_lot::Mutex;
 
+use super::log_lines;
 use super::notify::Notifier;
-use super::{log_lines, threads};
 
 /// Watches as long as it is kept.
 #[derive(Debug)]

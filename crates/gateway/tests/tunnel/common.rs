@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use oncewire_gateway::config::Config;
+use oncewire_config::Config;
 use oncewire_gateway::daemon::{Gateway, StartError};
-use oncewire_gateway::identity::{Identity, PublicKey};
-use oncewire_gateway::telemetry::LinkState;
+use oncewire_keys::{Identity, PublicKey};
+use oncewire_report::LinkState;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};

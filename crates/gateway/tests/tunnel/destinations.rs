@@ -1,7 +1,7 @@
 //! Traffic of flows by destination.
 
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::telemetry::{DestinationReport, Reason};
+use oncewire_report::{DestinationReport, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

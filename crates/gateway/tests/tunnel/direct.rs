@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use oncewire_gateway::telemetry::Reason;
+use oncewire_report::Reason;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
@@ -221,7 +221,7 @@ async fn tls_behind_the_header_is_recognised() {
 fn proxy_header_needs_forward_and_version_2() {
     let refused = |intercept: String| {
         let text = format!("[gateway]\nname = \"b\"\nkey_file = \"none.key\"\n{intercept}");
-        let parsed = oncewire_gateway::config::Config::parse(&text, "/nowhere/b.toml".as_ref());
+        let parsed = oncewire_config::Config::parse(&text, "/nowhere/b.toml".as_ref());
         parsed.unwrap_err().to_string()
     };
     let socks = refused(proxy("socks5", "proxy_protocol = \"v2\""));

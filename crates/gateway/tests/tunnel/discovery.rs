@@ -2,11 +2,11 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use oncewire_gateway::config::Config;
+use oncewire_config::Config;
 use oncewire_gateway::daemon::{Gateway, StartError};
-use oncewire_gateway::group_key::GroupKey;
-use oncewire_gateway::identity::Identity;
-use oncewire_gateway::telemetry::DiscoveryReport;
+use oncewire_keys::GroupKey;
+use oncewire_keys::Identity;
+use oncewire_report::DiscoveryReport;
 use tokio::net::UdpSocket;
 
 use crate::common::{LIMIT, nobody, until, within};

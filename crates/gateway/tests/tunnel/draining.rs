@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use oncewire_gateway::config::Config;
+use oncewire_config::Config;
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::identity::Identity;
-use oncewire_gateway::telemetry::{LinkState, Reason};
+use oncewire_keys::Identity;
+use oncewire_report::{LinkState, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};

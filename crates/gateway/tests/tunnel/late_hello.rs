@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use oncewire_gateway::config::Config;
+use oncewire_config::Config;
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::identity::Identity;
+use oncewire_keys::Identity;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

@@ -8,11 +8,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use oncewire_gateway::config::Config;
+use oncewire_config::Config;
 use oncewire_gateway::daemon::{Gateway, StartError};
-use oncewire_gateway::identity::{Identity, PublicKey};
-use oncewire_gateway::storage_key::StorageKey;
-use oncewire_gateway::telemetry::PeerReport;
+use oncewire_keys::StorageKey;
+use oncewire_keys::{Identity, PublicKey};
+use oncewire_report::PeerReport;
 
 use crate::common::{
     LIMIT, Origin, UNCHANGING, branch_config, exchange, forward, hub_config, noise, start, within,

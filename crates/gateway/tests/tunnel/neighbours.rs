@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use oncewire_gateway::config::Config;
+use oncewire_config::Config;
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::group_key::GroupKey;
-use oncewire_gateway::identity::Identity;
-use oncewire_gateway::telemetry::{GroupReport, PeerReport};
+use oncewire_keys::GroupKey;
+use oncewire_keys::Identity;
+use oncewire_report::{GroupReport, PeerReport};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -9,7 +9,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-use oncewire_gateway::telemetry::LinkState;
+use oncewire_report::LinkState;
 
 use crate::common::{Origin, Pair, forward, noise, proxy, within};
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::identity::{Identity, PublicKey};
-use oncewire_gateway::telemetry::{NetworkReport, NotCoded, Outcome, PeerReport, Reason};
+use oncewire_keys::{Identity, PublicKey};
+use oncewire_report::{NetworkReport, NotCoded, Outcome, PeerReport, Reason};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

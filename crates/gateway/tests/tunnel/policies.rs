@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use oncewire_gateway::telemetry::{Outcome, Reason};
+use oncewire_report::{Outcome, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

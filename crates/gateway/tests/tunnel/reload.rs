@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use oncewire_gateway::config::Config;
+use oncewire_config::Config;
 use oncewire_gateway::daemon::{Gateway, Reloaded, StartError};
-use oncewire_gateway::identity::Identity;
-use oncewire_gateway::telemetry::LinkState;
+use oncewire_keys::Identity;
+use oncewire_report::LinkState;
 use tempfile::TempDir;
 
 use crate::common::{
@@ -26,8 +26,8 @@ use crate::common::{
 struct Site {
     branch: Gateway,
     hub: Gateway,
-    hub_key: oncewire_gateway::identity::PublicKey,
-    branch_key: oncewire_gateway::identity::PublicKey,
+    hub_key: oncewire_keys::PublicKey,
+    branch_key: oncewire_keys::PublicKey,
     tunnel: SocketAddr,
     dir: TempDir,
 }

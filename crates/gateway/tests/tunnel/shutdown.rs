@@ -7,8 +7,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
 use oncewire_gateway::daemon::{Gateway, StartError};
-use oncewire_gateway::identity::Identity;
-use oncewire_gateway::telemetry::LinkState;
+use oncewire_keys::Identity;
+use oncewire_report::LinkState;
 
 use crate::common::{
     LIMIT, Origin, Pair, UNCHANGING, branch_config, exchange, expect_reset, forward, hub_config, noise,

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::identity::Identity;
-use oncewire_gateway::telemetry::PeerReport;
+use oncewire_keys::Identity;
+use oncewire_report::PeerReport;
 
 use crate::common::{LIMIT, Origin, UNCHANGING, exchange, forward, noise, start, until, within};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::identity::Identity;
-use oncewire_gateway::telemetry::{LinkState, NotCoded, Outcome, Reason};
+use oncewire_keys::Identity;
+use oncewire_report::{LinkState, NotCoded, Outcome, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

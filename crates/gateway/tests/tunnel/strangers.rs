@@ -5,7 +5,7 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use oncewire_gateway::identity::Identity;
+use oncewire_keys::Identity;
 
 use crate::common::{
     LIMIT, Origin, Pair, branch_config, exchange, forward, hub_config, noise, start, within,

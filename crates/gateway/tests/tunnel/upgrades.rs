@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oncewire_gateway::telemetry::{Outcome, Reason};
+use oncewire_report::{Outcome, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};

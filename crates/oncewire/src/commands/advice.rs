@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use oncewire_gateway::config::units::Size;
-use oncewire_gateway::config::{Config, StoreSettings};
+use oncewire_config::units::Size;
+use oncewire_config::{Config, StoreSettings};
 
 /// Returns the warnings, one a line.
 pub(super) fn advice(config: &Config) -> Vec<String> {
@@ -57,7 +57,7 @@ fn held(path: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use oncewire_gateway::identity::Identity;
+    use oncewire_keys::Identity;
 
     use super::*;
 

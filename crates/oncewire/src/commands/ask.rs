@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::bail;
-use oncewire_gateway::config::{Admin, Config, read_token};
+use oncewire_config::{Admin, Config, read_token};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use ureq::Body;

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use oncewire_gateway::chunks::{self, AtRestError};
-use oncewire_gateway::config::{Caches, Config};
-use oncewire_gateway::logs::{self, ClearError};
-use oncewire_gateway::telemetry::ClearReport;
+use oncewire_config::{Caches, Config};
+use oncewire_logs::{self as logs, ClearError};
+use oncewire_report::ClearReport;
+use oncewire_tunnel::chunks::{self, AtRestError};
 
 use super::ask::{self, Place, Silent, Unreachable, Verb};
 use crate::cli::Clear;
@@ -109,7 +109,7 @@ fn render(report: &ClearReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use oncewire_gateway::telemetry::ClearedReport;
+    use oncewire_report::ClearedReport;
 
     use super::*;
 

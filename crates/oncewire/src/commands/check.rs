@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use oncewire_codec::{Plan, Quota};
-use oncewire_gateway::chunks::refuses_key;
-use oncewire_gateway::config::units::{Rate, Size, Time};
-use oncewire_gateway::config::{
+use oncewire_config::MAX_FOUND;
+use oncewire_config::units::{Rate, Size, Time};
+use oncewire_config::{
     Adapt, Capture, Config, Discovery, Intercept, LogBudget, Looked, Mode, OnPeerLoss, PathChoice, Peer,
     PeerChoice, Policy, Scope, StoreSettings,
 };
-use oncewire_gateway::discovery::MAX_FOUND;
 use oncewire_gateway::lifecycle::{access, privileges};
-use oncewire_gateway::rules::RuleSet;
+use oncewire_intercept::rules::RuleSet;
+use oncewire_tunnel::chunks::refuses_key;
 
 use super::advice::advice;
 use crate::table::counted;
@@ -354,7 +354,7 @@ fn joined<T: ToString>(items: &[T]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use oncewire_gateway::identity::Identity;
+    use oncewire_keys::Identity;
 
     use super::*;
 

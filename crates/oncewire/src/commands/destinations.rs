@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use oncewire_gateway::telemetry::{DestinationFigures, DestinationsReport};
+use oncewire_report::{DestinationFigures, DestinationsReport};
 
 use crate::table::{Align, Table, bytes, percent, unknown};
 
@@ -57,7 +57,7 @@ const MOST_ROWS: usize = 100;
 
 #[cfg(test)]
 mod tests {
-    use oncewire_gateway::telemetry::{DestinationTable, FlowFigures, Reason};
+    use oncewire_report::{DestinationTable, FlowFigures, Reason};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! `oncewire flows`: the open flows of a gateway.
 
-use oncewire_gateway::telemetry::{FlowReport, FlowsReport};
+use oncewire_report::{FlowReport, FlowsReport};
 
 use super::ask;
 use crate::cli::Ask;
@@ -75,7 +75,7 @@ fn effort(flow: &FlowReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use oncewire_gateway::telemetry::{Outcome, Reason};
+    use oncewire_report::{Outcome, Reason};
 
     use super::*;
 

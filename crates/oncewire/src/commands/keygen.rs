@@ -1,9 +1,9 @@
 //! `oncewire keygen`: key pairs, encryption keys and group keys.
 
 use anyhow::Context as _;
-use oncewire_gateway::group_key::GroupKey;
-use oncewire_gateway::identity::Identity;
-use oncewire_gateway::storage_key::StorageKey;
+use oncewire_keys::GroupKey;
+use oncewire_keys::Identity;
+use oncewire_keys::StorageKey;
 
 use crate::cli::Keygen;
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use oncewire_gateway::chunks::Progress;
+use oncewire_tunnel::chunks::Progress;
 
 use crate::table::bytes;
 

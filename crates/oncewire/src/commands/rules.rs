@@ -1,7 +1,7 @@
 //! `oncewire rules`: the rules for leading connections to a gateway.
 
-use oncewire_gateway::config::Config;
-use oncewire_gateway::rules::{FILTERS, Programs, RuleSet};
+use oncewire_config::Config;
+use oncewire_intercept::rules::{FILTERS, Programs, RuleSet};
 
 use crate::cli::Rules;
 

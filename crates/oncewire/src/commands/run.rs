@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use oncewire_gateway::config::{Config, RulesBy};
+use oncewire_config::{Config, RulesBy};
 use oncewire_gateway::daemon::{Gateway, Reloaded};
 use oncewire_gateway::lifecycle::notify::Notifier;
 use oncewire_gateway::lifecycle::watchdog::Watchdog;
-use oncewire_gateway::lifecycle::{limits, log_lines, privileges, threads};
-use oncewire_gateway::rules::{Programs, RuleSet};
+use oncewire_gateway::lifecycle::{limits, log_lines, privileges};
+use oncewire_host::threads;
+use oncewire_intercept::rules::{Programs, RuleSet};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 

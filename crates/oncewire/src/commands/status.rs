@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use oncewire_gateway::config::units::Rate;
-use oncewire_gateway::telemetry::{LinkState, NamesIn, PeerReport, PlanReport, StatusReport};
+use oncewire_config::units::Rate;
+use oncewire_report::{LinkState, NamesIn, PeerReport, PlanReport, StatusReport};
 
 use super::{ask, destinations};
 use crate::cli::Status;
@@ -295,7 +295,7 @@ const MOST_ROWS: usize = 20;
 
 #[cfg(test)]
 mod tests {
-    use oncewire_gateway::telemetry::{
+    use oncewire_report::{
         InterceptReport, NetworkReport, NotCodedTable, Outcome, Reason, Refusal, Refusals,
     };
 

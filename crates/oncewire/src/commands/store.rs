@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use oncewire_gateway::chunks::{AtRest, AtRestError, OpenError, Room};
-use oncewire_gateway::config::Config;
-use oncewire_gateway::storage_key::StorageKey;
-use oncewire_gateway::telemetry::{CompactReport, StatusReport, StoreCondition, StoreReport, VerifyReport};
+use oncewire_config::Config;
+use oncewire_keys::StorageKey;
+use oncewire_report::{CompactReport, StatusReport, StoreCondition, StoreReport, VerifyReport};
+use oncewire_tunnel::chunks::{AtRest, AtRestError, OpenError, Room};
 use serde::Serialize;
 
 use super::ask::{Place, Unreachable, Verb};
@@ -281,7 +281,7 @@ fn busy(store: &StoreReport) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use oncewire_gateway::telemetry::LevelReport;
+    use oncewire_report::LevelReport;
 
     use super::*;
 

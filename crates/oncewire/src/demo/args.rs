@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use oncewire_gateway::config::units::{Rate, Time, UnitError};
+use oncewire_config::units::{Rate, Time, UnitError};
 use oncewire_netem::tcp::congestion::Policy;
 use oncewire_netem::{LinkParams, Queue};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use oncewire_gateway::config::units::Rate;
+use oncewire_config::units::Rate;
 
 use super::edit;
 use super::origin::Edition;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use oncewire_gateway::config::Config;
+use oncewire_config::Config;
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::identity::Identity;
+use oncewire_keys::Identity;
 
 /// A hub at the far side of the path, and a branch at the near side once it is started.
 pub(crate) struct Pair {

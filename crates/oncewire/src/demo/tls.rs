@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use oncewire_gateway::identity::Identity;
+use oncewire_keys::Identity;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;

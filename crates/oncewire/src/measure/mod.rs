@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use oncewire_gateway::config::{CodecSettings, Config};
+use oncewire_config::{CodecSettings, Config};
 use oncewire_lab::measure::{self, Measurement};
 use oncewire_lab::pair::PairConfig;
 
@@ -155,7 +155,7 @@ fn progress_bar(bytes: u64) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use oncewire_codec::endre::matcher::MatchParams;
-    use oncewire_gateway::identity::Identity;
+    use oncewire_keys::Identity;
 
     use super::*;
 
@@ -225,6 +225,6 @@ mod tests {
     #[test]
     fn contradicting_settings_are_wrong_usage() {
         let set = ["log_memory=1MiB", "max_in_flight=1MiB"].map(str::to_owned);
-        assert!(Setup::new(None, &set).unwrap_err().is::<oncewire_gateway::config::SetError>());
+        assert!(Setup::new(None, &set).unwrap_err().is::<oncewire_config::SetError>());
     }
 }

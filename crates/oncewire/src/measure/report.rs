@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use oncewire_gateway::config::CodecSettings;
+use oncewire_config::CodecSettings;
 use oncewire_lab::measure::Report;
 use serde::Serialize;
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use bytes::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
-use oncewire_gateway::config::CodecSettings;
-use oncewire_gateway::config::units::Size;
+use oncewire_config::CodecSettings;
+use oncewire_config::units::Size;
 use oncewire_lab::measure;
 use oncewire_lab::train::{TrainConfig, train};
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::identity::{Identity, PublicKey};
-use oncewire_gateway::telemetry::LinkState;
+use oncewire_keys::{Identity, PublicKey};
+use oncewire_report::LinkState;
 use oncewire_testnet::{Family, Host, Line, Network};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};

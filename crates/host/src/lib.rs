@@ -1,0 +1,12 @@
+//! The machine under a gateway: sockets, names, threads, tasks and their limits.
+
+pub mod clock;
+pub mod connects;
+pub mod limits;
+pub mod names;
+pub mod scope;
+pub mod seldom;
+pub mod slow_disk;
+pub mod sockets;
+pub mod tasks;
+pub mod threads;

@@ -1,0 +1,231 @@
+//! The rules as text for `nft` and `ip`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use oncewire_config::{Network, PortRange};
+use oncewire_host::sockets::OWN_MARK;
+
+use super::begun::SYN;
+use super::heartbeat::LIFE_MS;
+use super::{How, RuleSet, Taker, beat_mark};
+
+impl RuleSet {
+    /// Writes the table for `nft -f`; it replaces an older one of the same name atomically.
+    pub fn nft(&self) -> String {
+        let (table, beat) = (self.table(), beat_mark(&self.gateway));
+        let mut text = format!("add table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n");
+        let _ = write!(
+            text,
+            "\tset alive {{\n\t\ttype nf_proto\n\t\tsize 2\n\t\tflags dynamic,timeout\n\t\ttimeout {LIFE_MS}ms\n\t}}\n\
+             \tchain heartbeat {{\n\t\ttype filter hook output priority filter; policy accept;\n\
+             \t\tmeta mark {beat:#x} meta l4proto udp oifname \"lo\" update @alive {{ meta nfproto }}\n\t}}\n"
+        );
+        self.counters(&mut text);
+        for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| !taker.excluded.is_empty())
+        {
+            taker.excluded.chain(&mut text, &format!("policy-{number}"), "accept", true);
+        }
+        self.hold_chain(&mut text);
+        self.hook(&mut text, "divert", "filter hook prerouting priority mangle", How::Tproxy);
+        self.hook(&mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
+        self.hook(&mut text, "output", "nat hook output priority -100", How::RedirectOwn);
+        self.own_errors(&mut text);
+        self.arrivals(&mut text);
+        self.redirects(&mut text);
+        self.takes(&mut text);
+        text.push_str("}\n");
+        self.services(&mut text);
+        self.bridge_table(&mut text);
+        text
+    }
+
+    /// Writes the chain of one hook, if it has rules.
+    fn hook(&self, text: &mut String, name: &str, hook: &str, how: How) {
+        let mut rules = Vec::new();
+        if how == How::RedirectOwn {
+            // A gateway's packets to itself are not for it, and nobody needs it for traffic within the
+            // machine.
+            rules.push(format!("meta mark {OWN_MARK:#x} accept"));
+            rules.push("fib daddr type local accept".to_owned());
+        }
+        if how == How::Tproxy {
+            rules.extend(self.answers());
+        }
+        let own = rules.len();
+        for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| taker.how == how) {
+            for condition in self.conditions(taker) {
+                if !taker.excluded.is_empty() {
+                    rules.push(format!("{condition} fib daddr type != local jump policy-{number}"));
+                }
+                rules.push(match how {
+                    How::Tproxy => format!("{condition} goto intercept-{number}"),
+                    How::Redirect => format!("{condition} goto redirect-{number}"),
+                    How::RedirectOwn => format!("{condition} redirect to :{}", taker.port),
+                });
+            }
+        }
+        if how == How::Tproxy && self.needs_routes() {
+            // Behind the rules for new connections: a SYN to a socket in TIME-WAIT is new all the same.
+            rules.extend(self.rules_to_forget());
+            let mark = self.mark();
+            rules.extend(self.awaited_answers());
+            rules.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
+            rules.push(self.errors_from_outside());
+            rules.extend(self.rules_without_socket());
+        }
+        let has_taker = || self.takers.iter().any(|taker| taker.how == how);
+        if how != How::Tproxy && rules.len() == own && (self.kept.contains(&how) || has_taker()) {
+            // A control group may be gone, and connections of it not. Without a chain of the kind, and a rule
+            // looking at connections, the kernel stops translating addresses of known ones back.
+            rules.push("ct state new accept".to_owned());
+        }
+        if rules.len() > own {
+            let _ = write!(text, "\tchain {name} {{\n\t\ttype {hook}; policy accept;\n");
+            rules.iter().for_each(|rule| text.push_str(&format!("\t\t{rule}\n")));
+            text.push_str("\t}\n");
+        }
+    }
+
+    /// Returns the conditions of an interception, any of them sufficient: one for each family of networks and
+    /// each control group.
+    pub(super) fn conditions(&self, taker: &Taker) -> Vec<String> {
+        let capture = &taker.capture;
+        // Frames lifted from a bridge come in by it.
+        let bridges: BTreeSet<&String> = taker.ports.values().collect();
+        let bridges = bridges.into_iter().filter(|bridge| !capture.names_interface(bridge));
+        let names = capture.interfaces.iter().chain(bridges);
+        let names: Vec<String> = names.map(|name| format!("{name:?}")).collect();
+        let entry = joined(&names).map_or_else(String::new, |names| format!("iifname {names} "));
+        let groups = match &capture.cgroups[..] {
+            [] => vec![String::new()],
+            // If none of them is there, there is no condition, and nothing is taken in.
+            paths => self.cgroups.conditions(paths),
+        };
+        let each = groups.iter().map(|group| format!("{entry}meta nfproto @alive {group}"));
+        each.flat_map(|entry| conditions_at(taker, &entry)).collect()
+    }
+}
+
+/// Returns the conditions of an interception behind `entry`, any of them sufficient: one for each family of
+/// networks.
+pub(super) fn conditions_at(taker: &Taker, entry: &str) -> Vec<String> {
+    let capture = &taker.capture;
+    let mut common = format!("{entry}{SYN} ");
+    for (key, names) in [("meta skuid", &capture.users), ("meta skgid", &capture.groups)] {
+        if !names.is_empty() {
+            let names: Vec<String> = names.iter().map(|name| account(name)).collect();
+            let _ = write!(common, "{key} {{ {} }} ", names.join(", "));
+        }
+    }
+    let ports = joined(&capture.ports.iter().map(PortRange::to_string).collect::<Vec<_>>());
+    let ports = ports.map_or("meta l4proto tcp".to_owned(), |ports| format!("tcp dport {ports}"));
+    let to = (!capture.networks.is_empty()).then_some(&capture.networks[..]);
+    let networks = networks(taker.from.as_deref(), to);
+    networks.iter().map(|networks| format!("{common}{networks}{ports}")).collect()
+}
+
+/// Writes a name as a name, and a number as a number.
+fn account(name: &str) -> String {
+    if name.bytes().all(|byte| byte.is_ascii_digit()) { name.to_owned() } else { format!("{name:?}") }
+}
+
+/// Returns the conditions on both ends' networks: one for both families, or one for each possible one.
+pub(super) fn networks(from: Option<&[Network]>, to: Option<&[Network]>) -> Vec<String> {
+    if from.is_none() && to.is_none() {
+        return vec![String::new()];
+    }
+    let of_family = |key: &str, v4: bool| {
+        let among = |end: &str, networks: Option<&[Network]>| {
+            let Some(networks) = networks else { return Some(String::new()) };
+            let fitting = networks.iter().filter(|network| network.is_ipv4() == v4);
+            let listed = joined(&fitting.map(Network::to_string).collect::<Vec<_>>())?;
+            Some(format!("{key} {end} {listed} "))
+        };
+        let both = among("saddr", from)? + &among("daddr", to)?;
+        Some(both)
+    };
+    [of_family("ip", true), of_family("ip6", false)].into_iter().flatten().collect()
+}
+
+pub(super) fn joined(items: &[String]) -> Option<String> {
+    (!items.is_empty()).then(|| format!("{{ {} }}", items.join(", ")))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::bypass::Exclusions;
+    use super::*;
+    use oncewire_config::{Capture, RulesBy, Scope};
+
+    fn set(how: How, capture: Capture, from: Option<Vec<Network>>) -> RuleSet {
+        let takers = vec![Taker { from, ..Taker::new(how, capture, 15001) }];
+        RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) }
+    }
+
+    /// Rules with exclusions.
+    pub(in super::super) fn excluding(excluded: Exclusions) -> RuleSet {
+        let capture = Capture { interfaces: vec!["lan0".to_owned()], ..Capture::default() };
+        let mut set = set(How::Tproxy, capture, None);
+        set.takers[0].excluded = excluded;
+        set
+    }
+
+    fn rules(set: &RuleSet, verdict: &str) -> Vec<String> {
+        set.nft().lines().filter(|line| line.contains(verdict)).map(|line| line.trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn tproxy_takes_syns_of_its_interfaces_while_alive() {
+        let capture = Capture {
+            interfaces: vec!["lan0".to_owned()],
+            ports: vec![PortRange { first: 80, last: 80 }, PortRange { first: 8000, last: 8100 }],
+            ..Capture::default()
+        };
+        let set = set(How::Tproxy, capture, None);
+        let expected = "iifname { \"lan0\" } meta nfproto @alive tcp flags & (fin | syn | rst | ack) == syn \
+                        tcp dport { 80, 8000-8100 } goto intercept-0";
+        assert_eq!(rules(&set, "goto intercept"), [expected]);
+        assert_eq!(rules(&set, "socket transparent").len(), 2);
+        assert_eq!(set.routes().len(), 6);
+    }
+
+    #[test]
+    fn networks_of_one_family_take_in_nothing_of_the_other() {
+        let networks =
+            |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Network>>();
+        let to = |texts: &[&str]| Capture { networks: networks(texts), ..Capture::default() };
+        let v4 = rules(&set(How::Redirect, to(&["10.0.0.0/8"]), None), "goto redirect-0");
+        assert_eq!(v4.len(), 1);
+        assert!(v4[0].contains("ip daddr { 10.0.0.0/8 } meta l4proto tcp"), "{v4:?}");
+        assert_eq!(
+            rules(&set(How::Redirect, to(&["10.0.0.0/8", "fd00::/8"]), None), "goto redirect-0").len(),
+            2
+        );
+        let from = Some(networks(&["fd01::/16"]));
+        assert!(rules(&set(How::Redirect, to(&["10.0.0.0/8"]), from), "goto redirect-0").is_empty());
+    }
+
+    #[test]
+    fn host_intercepts_named_users_and_never_itself() {
+        let capture = Capture {
+            scope: Scope::Host,
+            users: vec!["1000".to_owned(), "backup".to_owned()],
+            ..Capture::default()
+        };
+        let set = set(How::RedirectOwn, capture, None);
+        let redirects = rules(&set, "redirect to");
+        assert_eq!(redirects.len(), 1);
+        assert!(redirects[0].contains("meta skuid { 1000, \"backup\" }"), "{redirects:?}");
+        assert!(rules(&set, "accept").iter().any(|rule| rule == "meta mark 0x6f780000 accept"));
+        assert_eq!(set.routes(), [""; 0]);
+    }
+
+    #[test]
+    fn gateways_have_distinct_marks_apart_from_the_socket_mark() {
+        let named =
+            |name: &str| RuleSet { gateway: name.to_owned(), ..set(How::Tproxy, Capture::default(), None) };
+        assert_ne!(named("branch").mark(), named("hub").mark());
+        assert_ne!(named("branch").mark() >> 16, OWN_MARK >> 16);
+    }
+}

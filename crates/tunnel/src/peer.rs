@@ -1,0 +1,489 @@
+//! One peer: its link's state machine behind a lock, and its waiters.
+//!
+//! Every mutation goes through `Peer::with`, which drains the link's events under the same lock and carries
+//! out the urgent ones, so no wake-up is lost between a look and a wait. The methods stand in modules by
+//! subject: `lanes`, `flows`, `logs` (between memory and disk), `stores` (chunks), `times`
+//! (deadlines and pacing), `reach` (availability, and waiting for it), `status`.
+
+mod flows;
+mod lanes;
+mod logs;
+mod reach;
+mod status;
+mod stores;
+mod times;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use oncewire_codec::Now;
+use oncewire_codec::wanax::hints::PackedTag;
+use oncewire_codec::wire::{Destination, FlowId, GroupFrame, LaneId, Network};
+use oncewire_config::Usual;
+use oncewire_host::clock::Clock;
+use oncewire_host::seldom::Seldom;
+use oncewire_host::tasks::Tasks;
+use oncewire_keys::PublicKey;
+use oncewire_link::{Adapt, Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
+use oncewire_logs::{HintFile, LogWriter, PeerLogs};
+use oncewire_mesh::{Hearing, refusal};
+use oncewire_report::LinkState;
+
+use super::count::WireCounter;
+use super::effort::EffortMeter;
+use super::lane::LaneSignal;
+use super::onward::{self, Onward};
+use crate::chunks::ChunkStore;
+use crate::flows::Flow;
+use crate::flows::ahead::AheadBytes;
+use crate::lane::options::LaneOptions;
+use crate::ledger::Ledger;
+use crate::neighbours::{Member, PendingShare};
+
+use flows::FlowEntry;
+pub(crate) use lanes::{Binding, Exchange, JoinError, LaneGone, ROLES, role_index};
+use logs::{Kept, Share};
+use reach::Reach;
+pub use stores::HintsSaved;
+
+/// The shell's settings of a peer; the link's own settings lie within.
+#[derive(Clone, Debug)]
+pub struct PeerSettings {
+    /// Its name.
+    pub name: String,
+    /// The keys it may present; more than one while they rotate.
+    pub keys: Vec<PublicKey>,
+    /// Dialled address (`host:port`, resolved at each attempt); none if only the peer dials us.
+    pub address: Option<String>,
+    /// Options of its lanes' connections.
+    pub lanes: LaneOptions,
+    /// Default coding of flows without a rule.
+    pub usual: Usual,
+    /// The link's settings.
+    pub link: LinkConfig,
+    /// The chunk store, if there is one.
+    pub store: Option<Arc<ChunkStore>>,
+    /// Initial limits of its logs, by memory.
+    pub first_limits: LogLimits,
+    /// Its trust group.
+    pub group: Option<Member>,
+    /// Whether it was discovered rather than configured.
+    pub found: bool,
+}
+
+/// A peer and its link.
+pub struct Peer {
+    /// Its settings.
+    pub settings: PeerSettings,
+    /// Destinations open to it through us; a reload may change them.
+    onward: RwLock<Arc<Onward>>,
+    pub(crate) wire: Arc<WireCounter>,
+    /// Wakes the dialler: the link wants lanes, or lost one.
+    pub(crate) dial: Notify,
+    ours: PublicKey,
+    pub(crate) ledger: Arc<Ledger>,
+    clock: Clock,
+    /// Tasks ending with the peer.
+    pub tasks: Arc<Tasks>,
+    core: Mutex<Core>,
+    /// The logs on disk, if any.
+    kept: OnceLock<Kept>,
+    /// Whether persistence may start later.
+    may_keep: bool,
+    /// The saved knowledge of the peer's store, if any.
+    hints: OnceLock<HintFile>,
+    /// Whether the last save of hints failed.
+    hints_fail: AtomicBool,
+    /// Whether the logs are on disk only.
+    released: watch::Sender<bool>,
+    /// The memory request of logs on disk only.
+    share: watch::Sender<Share>,
+    /// Notified when logs need another look at their memory.
+    filling: Notify,
+    timer: Notify,
+    /// Held between turns by lanes with more than one.
+    long_turns: tokio::sync::Mutex<()>,
+    reach: watch::Sender<Reach>,
+    /// The networks behind it by its announcement; none until the first.
+    announced: watch::Sender<Option<Vec<Network>>>,
+    trouble: Mutex<Option<(LinkState, String)>>,
+    /// Remote address of the last dialled lane.
+    dialled_at: Mutex<Option<SocketAddr>>,
+    /// Takes no new flows.
+    draining: AtomicBool,
+    /// The whole gateway stops.
+    stopping: AtomicBool,
+    /// Set once a reload removed the peer; lanes on their way to it are turned back.
+    ended: AtomicBool,
+    short_lived: AtomicU64,
+    lived_on: AtomicBool,
+    effort: Arc<EffortMeter>,
+    pace_log: Seldom,
+    /// A peer can come and go at any rate.
+    reach_log: Seldom,
+    /// A change is held back for a later report.
+    reach_unsaid: AtomicBool,
+    leaving_log: Seldom,
+    /// Notes repeated with each new lane or store.
+    note_log: Seldom,
+    /// A breaking link loses its lanes one by one.
+    resume_log: Seldom,
+    /// Two gateways with one key may restart each other's links without end.
+    restart_log: Seldom,
+    /// A peer can ask for any number of blocks again.
+    mismatch_log: Seldom,
+    /// Applications at either end can ask for denied destinations at any rate.
+    denied_log: Seldom,
+    /// Each instance of it may be outside its group.
+    group_log: Seldom,
+    /// Rate limit of its announcements as a group member.
+    hearing: Mutex<Hearing>,
+}
+
+/// State under the peer's lock.
+pub(crate) struct Core {
+    pub(crate) link: Link,
+    pub(crate) flows: HashMap<FlowId, FlowEntry>,
+    lanes: HashMap<LaneId, Arc<LaneSignal>>,
+    wanted: [u32; 3],
+    /// The instance of the peer, and when its first lane joined.
+    met: Option<(u64, Instant)>,
+    /// Flows so far.
+    entered: u64,
+    armed: Option<Now>,
+    /// Whether our key is the smaller one, as reported to the link.
+    first: bool,
+    /// Writer of the link's logs, if any.
+    log_writer: Option<LogWriter>,
+    /// Referenceable part of both logs when their memory was given back.
+    used_at_release: [u64; 2],
+    /// The chunk store's state last reported to the link, if any.
+    store_state: Option<StoreState>,
+    /// Its share of pending bytes, unless they come from the same site.
+    pending: Option<PendingShare>,
+    /// Whether the link has ended for good, and has forgotten everything.
+    over: bool,
+    /// Bytes read ahead of applications without room for them.
+    pub(crate) read_ahead: AheadBytes,
+}
+
+/// Work for after the release of the lock.
+#[derive(Default)]
+struct Due {
+    wakers: Vec<Waker>,
+    offers: Vec<(FlowId, u64, OpenRequest)>,
+    dial: bool,
+    /// Reachability changed, or may have.
+    reach: bool,
+    logs: bool,
+    /// Its frames as a group member.
+    said: Vec<GroupFrame>,
+    /// Chunks in its store.
+    stored: Vec<PackedTag>,
+}
+
+impl Peer {
+    /// Makes a peer with a link that is down.
+    pub fn new(
+        mut settings: PeerSettings,
+        onward: Onward,
+        ours: PublicKey,
+        clock: Clock,
+        ledger: Arc<Ledger>,
+        tasks: Arc<Tasks>,
+        logs: PeerLogs,
+    ) -> Arc<Self> {
+        // Without a log writer, persisted output must not pile up in the link.
+        settings.link.persist = logs.writer.is_some() || logs.later;
+        settings.link.store = settings.store.as_ref().and_then(|store| store.id());
+        let is_near = settings.group.as_ref().is_some_and(|member| member.is_near);
+        let store = settings.store.as_ref().filter(|_| !is_near);
+        let pending = store.and_then(|store| store.pending_share());
+        let mut config = settings.link.clone();
+        if let Some(names) = &mut config.names {
+            names.saved = logs.saved_hints;
+        }
+        let mut link = Link::with_logs(config, logs.saved, clock.now());
+        link.set_log_limits(settings.first_limits, clock.now());
+        let core = Core {
+            link,
+            flows: HashMap::new(),
+            lanes: HashMap::new(),
+            wanted: [0; 3],
+            met: None,
+            entered: 0,
+            armed: None,
+            first: settings.link.first,
+            log_writer: logs.writer.clone(),
+            used_at_release: [0; 2],
+            store_state: None,
+            pending,
+            over: false,
+            read_ahead: AheadBytes::default(),
+        };
+        let may_keep = logs.later;
+        let kept = logs.writer.zip(logs.reader).map(|(writer, reader)| Kept::new(writer, reader));
+        kept.iter().for_each(Kept::note_whole);
+        let effort = Arc::new(EffortMeter::new(settings.link.adapt != Adapt::Off, clock));
+        let peer = Arc::new(Self {
+            settings,
+            onward: RwLock::new(Arc::new(onward)),
+            ours,
+            wire: Arc::default(),
+            dial: Notify::new(),
+            clock,
+            ledger,
+            tasks,
+            core: Mutex::new(core),
+            may_keep,
+            kept: kept.map(OnceLock::from).unwrap_or_default(),
+            hints: logs.hints.map(OnceLock::from).unwrap_or_default(),
+            hints_fail: AtomicBool::new(false),
+            released: watch::Sender::new(false),
+            share: watch::Sender::new(Share::Idle),
+            filling: Notify::new(),
+            timer: Notify::new(),
+            long_turns: tokio::sync::Mutex::new(()),
+            reach: watch::Sender::new(Reach { up: false, leaving: false, since: clock.now() }),
+            announced: watch::Sender::new(None),
+            trouble: Mutex::new(None),
+            dialled_at: Mutex::new(None),
+            draining: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            short_lived: AtomicU64::new(0),
+            lived_on: AtomicBool::new(false),
+            effort,
+            pace_log: Seldom::default(),
+            reach_log: Seldom::bursts(BURST, BURST_PERIOD),
+            reach_unsaid: AtomicBool::new(false),
+            leaving_log: Seldom::default(),
+            note_log: Seldom::bursts(BURST, BURST_PERIOD),
+            resume_log: Seldom::default(),
+            restart_log: Seldom::default(),
+            mismatch_log: Seldom::default(),
+            denied_log: Seldom::bursts(BURST, BURST_PERIOD),
+            group_log: Seldom::default(),
+            hearing: Mutex::new(Hearing::new(clock.now())),
+        });
+        peer.touch();
+        peer
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Returns its current reach through us.
+    pub(crate) fn onward(&self) -> Arc<Onward> {
+        Arc::clone(&self.onward.read())
+    }
+
+    /// Replaces its reach through us; connected flows go on.
+    pub fn set_onward(&self, onward: Onward) {
+        *self.onward.write() = Arc::new(onward);
+    }
+
+    /// Renames its group.
+    pub fn rename_group(&self, name: &str) {
+        if let Some(member) = &self.settings.group {
+            name.clone_into(&mut member.group.write());
+        }
+    }
+
+    /// Notes the remote address of a dialled lane.
+    pub(crate) fn note_dialled(&self, address: Option<SocketAddr>) {
+        if address.is_some() {
+            *self.dialled_at.lock() = address;
+        }
+    }
+
+    /// Whether a destination is its dialled address: as configured, or as the configured name resolved last.
+    pub(crate) fn is_dialled_at(&self, destination: &Destination) -> bool {
+        let known = self.dialled_at.lock().map(|at| SocketAddr::new(at.ip().to_canonical(), at.port()));
+        let is_known = known.is_some_and(|known| Destination::from(known) == *destination);
+        is_known || self.settings.address.as_ref().is_some_and(|address| *address == destination.to_string())
+    }
+
+    /// Announces the networks behind us.
+    pub fn announce(self: &Arc<Self>, networks: Vec<Network>) {
+        self.with(|core, _| core.link.announce(networks));
+    }
+
+    /// Runs all consequences of a mutation without a change.
+    pub fn touch(self: &Arc<Self>) {
+        self.with(|_, _| ());
+    }
+
+    /// Runs one mutation of the link and all its consequences.
+    pub(crate) fn with<R>(self: &Arc<Self>, mutate: impl FnOnce(&mut Core, Now) -> R) -> R {
+        let mut due = Due::default();
+        let result = {
+            let mut core = self.core.lock();
+            let result = mutate(&mut core, self.clock.now());
+            self.drain(&mut core, &mut due);
+            result
+        };
+        self.carry_out(due);
+        result
+    }
+
+    fn drain(self: &Arc<Self>, core: &mut Core, due: &mut Due) {
+        // First: an answer may come at once and be followed by events.
+        self.feed_store(core);
+        while let Some(event) = core.link.poll_event() {
+            match event {
+                Event::LaneReady(lane) => {
+                    if let Some(signal) = core.lanes.get(&lane) {
+                        signal.wake();
+                    }
+                }
+                Event::LookAtLane(lane) => {
+                    if let Some(report) = core.lanes.get(&lane).and_then(|signal| signal.report()) {
+                        core.link.handle_lane_report(lane, &report, self.clock.now());
+                    }
+                }
+                Event::FlowReadable(flow) => {
+                    let waker = core.flows.get_mut(&flow).and_then(|entry| entry.reader.take());
+                    due.wakers.extend(waker);
+                }
+                Event::FlowWritable(flow) => {
+                    if let Some(entry) = core.flows.get_mut(&flow) {
+                        entry.writable = true;
+                        due.wakers.extend(entry.writer.take());
+                    }
+                }
+                Event::FlowOutcome(flow) => self.note_outcome(core, flow),
+                Event::FlowEnded(tally) => self.count_ended([*tally]),
+                Event::FlowOffered { flow, open } => {
+                    let serial = core.enter(flow);
+                    due.offers.push((flow, serial, open));
+                }
+                Event::CloseLane(lane, reason) => {
+                    if let Some(signal) = core.lanes.remove(&lane) {
+                        tracing::debug!(peer = self.name(), lane = lane.0, %reason, "lane closed");
+                        signal.close();
+                    }
+                }
+                Event::LanesWanted { role, count } => {
+                    core.wanted[role_index(role)] = count;
+                    due.dial = true;
+                }
+                Event::Up | Event::Down | Event::PeerDrains => due.reach = true,
+                Event::PeerRestarted => {
+                    due.reach = true;
+                    if let Some(held_back) = self.restart_log.due() {
+                        let peer = self.name();
+                        tracing::warn!(
+                            peer,
+                            held_back,
+                            "the peer was restarted, or began its link anew; its old flows were reset"
+                        );
+                    }
+                }
+                Event::Note(
+                    note @ (Note::Paced(_) | Note::Resumed { .. } | Note::WentOn | Note::Mismatch(_)),
+                ) => {
+                    let log = match note {
+                        Note::Paced(_) => &self.pace_log,
+                        Note::Mismatch(_) => &self.mismatch_log,
+                        _ => &self.resume_log,
+                    };
+                    if let Some(held_back) = log.due() {
+                        tracing::info!(peer = self.name(), held_back, "{note}");
+                    }
+                }
+                Event::LogsWanted => due.logs = true,
+                Event::LogsFill => self.filling.notify_one(),
+                // Under the lock: the last announcement must win.
+                Event::Announced(networks) => _ = self.announced.send_replace(Some(networks)),
+                Event::Group(frame) => due.said.push(frame),
+                Event::Stored(chunks) => due.stored.extend(chunks),
+                Event::Note(note) => {
+                    if let Some(held_back) = self.note_log.due() {
+                        let held_back = (held_back > 0).then_some(held_back);
+                        tracing::info!(peer = self.name(), held_back, "{note}");
+                    }
+                }
+            }
+        }
+        if due.reach {
+            self.note_reach(&core.link);
+        }
+        // Under the lock: pieces are queued in log order.
+        while let Some((side, write)) = core.link.poll_log_write() {
+            // Without a writer the disk hangs, and they are not persisted.
+            if let Some(writer) = &core.log_writer {
+                writer.write(side, write);
+            }
+        }
+        let next = core.link.poll_timeout();
+        if next.is_some_and(|next| core.armed.is_none_or(|armed| next < armed)) {
+            core.armed = next;
+            self.timer.notify_one();
+        }
+    }
+
+    /// Hands on a member's frame. A request beyond the rate limit is refused, to spare its sender the wait;
+    /// anything else beyond is dropped.
+    fn hear(self: &Arc<Self>, member: &Member, frame: GroupFrame) {
+        if self.hearing.lock().admits(&frame, self.clock.now()) {
+            return member.neighbours.handle_said(self, frame);
+        }
+        member.neighbours.count_unheard(&member.key, &frame);
+        if let Some(refusal) = refusal(&frame) {
+            // A member not taking its answers need not have them.
+            _ = self.tell_group(refusal);
+        }
+    }
+
+    fn carry_out(self: &Arc<Self>, due: Due) {
+        for waker in due.wakers {
+            waker.wake();
+        }
+        if due.dial {
+            self.dial.notify_one();
+        }
+        if let Some(member) = &self.settings.group {
+            if due.reach {
+                member.neighbours.handle_link();
+            }
+            due.said.into_iter().for_each(|frame| self.hear(member, frame));
+            if !due.stored.is_empty() {
+                member.neighbours.handle_stored(self, due.stored);
+            }
+        }
+        if due.logs {
+            self.load_logs();
+        }
+        for (flow, serial, open) in due.offers {
+            let flow = Flow::new(Arc::clone(self), flow, serial);
+            self.tasks.spawn(onward::serve(Arc::clone(self), flow, open));
+        }
+    }
+
+    /// Returns the receiver of the peer's announced networks.
+    pub(crate) fn announced(&self) -> watch::Receiver<Option<Vec<Network>>> {
+        self.announced.subscribe()
+    }
+
+    /// Whether no flow is open here and the link has delivered all its input.
+    pub fn is_idle(&self) -> bool {
+        let core = self.core.lock();
+        core.flows.is_empty() && (!core.link.is_up() || core.link.open_flows() == 0)
+    }
+}
+
+/// Lines about a peer's arrivals and losses in each [`BURST_PERIOD`].
+const BURST: u32 = 8;
+
+const BURST_PERIOD: Duration = Duration::from_secs(60);
