@@ -1,4 +1,4 @@
-"""Checks documents and comments: links lead to files and headings, and the language stays plain.
+"""Checks documents and comments: links and paths lead to files, and the language stays plain.
 
 Plain: few relative words (that, which, who, what, where …) in documents and comments, test names of at most ten words,
 and no relative pronoun in a name of a function, type or variable. `CEILINGS` says how far each area is.
@@ -14,6 +14,7 @@ sys.dont_write_bytecode = True
 import render_benchmarks
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PATH = re.compile(r"`((?:crates|docs|scripts|packaging|fuzz|lints)/[^`\s{}*<]*)`")
 FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
@@ -75,6 +76,12 @@ def broken(page: pathlib.Path) -> list[str]:
         elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text()):
             wrong.append(f"{page}: {target}: no such heading")
     return wrong
+
+
+def absent(page: pathlib.Path) -> list[str]:
+    """Paths of this repository in `page`, written as code, without a file."""
+    paths = PATH.findall(page.read_text())
+    return [f"{page}: `{path}`: no such file" for path in paths if not pathlib.Path(path).exists()]
 
 
 def area(path: str) -> str:
@@ -141,7 +148,7 @@ def main() -> None:
     self_test()
     kinds = ["*.md", "*.rs", "scripts", "findings"]
     tracked = subprocess.run(["git", "ls-files", *kinds], check=True, capture_output=True, text=True).stdout.split()
-    wrong = [line for page in tracked if page.endswith(".md") for line in broken(pathlib.Path(page))]
+    wrong = [line for page in tracked if page.endswith(".md") for line in broken(pathlib.Path(page)) + absent(pathlib.Path(page))]
     wrong += [f"{path}: differs from its records; run scripts/render_benchmarks.py" for path in render_benchmarks.stale()]
     areas: dict[str, dict[str, str]] = {}
     for path in filter(lambda path: not path.endswith((".csv", ".sha256")), tracked):
