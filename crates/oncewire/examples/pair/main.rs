@@ -2,7 +2,7 @@
 //! `pair adapt`, `pair connections`, `pair stored`; and on the test network, as root, `pair shed`, `pair edited`,
 //! `pair site`, `pair lost`, `pair soak` and `pair outage`.
 //!
-//! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
+//! It runs the `oncewire` beside it, so build that too: `cargo build --profile dist --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
 
 mod adapt;
@@ -95,7 +95,7 @@ fn main() {
 fn binary() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let binary = own.parent().and_then(|examples| examples.parent()).unwrap().join("oncewire");
-    assert!(binary.exists(), "{} is missing: cargo build --release", binary.display());
+    assert!(binary.exists(), "{} is missing: cargo build --profile dist", binary.display());
     binary
 }
 
