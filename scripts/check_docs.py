@@ -46,7 +46,7 @@ CEILINGS = {
     "findings": 2.5,
     "fuzz": 2.5,
     "scripts": 2.5,
-    "ARCHITECTURE.md": 4.2,
+    "ARCHITECTURE.md": 2.5,
     "CHANGELOG.md": 2.5,
     "CONTRIBUTING.md": 2.5,
     "README.md": 2.5,
