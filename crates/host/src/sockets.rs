@@ -146,7 +146,7 @@ fn set_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Returns a redirected connection's destination ahead of the rules' change.
+/// Returns a redirected connection's destination before the rules change it.
 ///
 /// # Errors
 /// If no rule changed it.
@@ -307,7 +307,7 @@ fn keepalive(idle: Duration, interval: Duration) -> TcpKeepalive {
 /// The mark on packets of all outgoing sockets of a gateway; rules let them pass, another gateway's too.
 pub const OWN_MARK: u32 = 0x6f78_0000;
 
-/// Connections completed by the kernel ahead of our accept; it caps this at `net.core.somaxconn`.
+/// Connections completed by the kernel before our accept; it caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// Linux's default interval of probes; nine may go unanswered.

@@ -54,7 +54,7 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
 /// Waits until a client awaiting its reply is gone: by a reset, or by the end of its stream without more
 /// bytes.
 async fn gone(stream: &TcpStream) {
-    // Bytes ahead of the reply are for the server, and stay unread.
+    // Bytes before the reply are for the server, and stay unread.
     if let Ok(1..) = stream.peek(&mut [0]).await {
         ends::socket_error(stream).await;
     }

@@ -102,7 +102,7 @@ pub(crate) struct Over {
     pub(crate) told: bool,
 }
 
-/// A reset received ahead of earlier bytes.
+/// A reset received before earlier bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingReset {
     pub(crate) reason: ResetReason,

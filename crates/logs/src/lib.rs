@@ -284,7 +284,7 @@ fn keep(
     place
 }
 
-/// Forgets a log on disk ahead of the first write: its offsets and epochs may be assigned again.
+/// Forgets a log on disk before the first write: its offsets and epochs may be assigned again.
 fn begin_anew(peer: &str, mut log: KeptLog<OsFolder>) -> Option<KeptLog<OsFolder>> {
     match log.clear() {
         Ok(_) => Some(log),

@@ -396,7 +396,7 @@ pub struct NamesIn {
     pub found: u64,
     /// Their plain bytes.
     pub found_bytes: u64,
-    /// Chunks named ahead of the blocks bringing them.
+    /// Chunks named before the arrival of the blocks with them.
     pub waited: u64,
     /// Chunks absent in the store.
     pub absent: u64,

@@ -155,7 +155,7 @@ impl Paged {
         self.place(at + len as u64) - self.place(at)
     }
 
-    /// Writes whole pages at the beginning of a page, over nothing.
+    /// Writes whole pages at the beginning of a page, where nothing was written yet.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(at.is_multiple_of(self.payload() as u64) && bytes.len().is_multiple_of(self.payload()));
         let place = self.place(at);

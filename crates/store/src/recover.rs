@@ -24,8 +24,8 @@ pub enum OpenError {
     /// The disk refused.
     #[error("chunk store: {0}")]
     Io(#[from] io::Error),
-    /// The store is encrypted under another key, or encrypted against the settings, or not in spite of them; it is
-    /// left alone, since a wrong setting must not cost the store.
+    /// The store is encrypted under another key, or without a key in the settings, or is in clear text in spite of
+    /// a key there; it is left alone, since a wrong setting must not cost the store.
     #[error("chunk store: encrypted under another key, or not as configured")]
     OtherKey,
     /// The store was written by a later build; it is left alone.

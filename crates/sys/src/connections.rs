@@ -130,8 +130,8 @@ pub fn choose_only_port(socket: impl AsFd, port: u16) -> io::Result<()> {
 #[allow(unsafe_code, reason = "no library sets these options safely")]
 fn set(socket: impl AsFd, level: libc::c_int, name: libc::c_int, word: u32) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<u32>()).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is open while `socket` is borrowed; the system reads `len` bytes of `word`. It
-    // has as many, and lives beyond the call.
+    // SAFETY: the descriptor is open while `socket` is borrowed; the system reads `len` bytes of `word`, all
+    // that it has, and `word` lives beyond the call.
     let outcome =
         unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const word).cast(), len) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -54,8 +54,8 @@ struct InterfaceRequest {
 
 #[allow(unsafe_code, reason = "an ioctl's argument has no type")]
 fn attach(device: &File, request: InterfaceRequest) -> io::Result<()> {
-    // SAFETY: TUNSETIFF reads a `struct ifreq`: at most 40 bytes, beginning with a name and flags, as in
-    // `InterfaceRequest`.
+    // SAFETY: TUNSETIFF reads a `struct ifreq`, which has 40 bytes on 64-bit systems and less on others, and begins
+    // with a name and flags, as `InterfaceRequest` with its 40 bytes does.
     let request = unsafe { rustix::ioctl::Setter::<{ libc::TUNSETIFF as _ }, _>::new(request) };
     // SAFETY: `device` is /dev/net/tun, so the number has the meaning above.
     Ok(unsafe { rustix::ioctl::ioctl(device, request) }?)

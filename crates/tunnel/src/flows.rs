@@ -143,8 +143,8 @@ impl Flow {
         }
     }
 
-    /// Whether another way is open to it: the far side takes no flows, or it was lost ahead of an answer and
-    /// of the first byte.
+    /// Whether another way is open to it: the far side takes no flows, or it was lost before it answered
+    /// and before it got a byte.
     pub fn is_turned_back(&self) -> bool {
         self.early.lock().as_ref().is_some_and(Early::is_turned_back)
     }
@@ -172,7 +172,7 @@ impl Flow {
         self.early.lock().take()?.take()
     }
 
-    /// Sets this side's policy for coding the sent direction, or against coding the flow; ahead of the
+    /// Sets this side's policy for coding the sent direction, or against coding the flow; before the
     /// answer.
     pub(crate) fn plan(&self, plan: Option<Plan>) {
         self.peer.with(|core, _| {

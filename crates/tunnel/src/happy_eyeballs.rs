@@ -42,7 +42,7 @@ where
 /// Times of parallel attempts without a failure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delays {
-    /// Time of the first address to connect. Default 250 ms.
+    /// Time for the first address to connect. Default 250 ms.
     pub(super) first: Duration,
     /// Time for a connected address to prove its identity. Default 0.
     pub(super) proof: Duration,

@@ -87,7 +87,7 @@ impl Tally {
         self.counter.is_none() && self.looks < LOOKS
     }
 
-    /// Notes the link's report on the flow. Bytes ahead of a cipher count as coded.
+    /// Notes the link's report on the flow. Bytes before a cipher count as coded.
     pub(crate) fn learn(&mut self, ledger: &Ledger, peer: &str, flow: &FlowStats) {
         self.looks = self.looks.saturating_add(1);
         let Some(reason) = reason(flow.outcome) else {

@@ -1,5 +1,7 @@
 //! Boundaries of several levels in one pass: multi-resolution chunks [Wanax §3.2].
 //!
+//! They depend on the bytes of their block alone.
+//!
 //! Candidates are the markers of [`Modp`], found by vectors. Each gets a *rank*: the hash of its 32 bytes. A level
 //! takes the candidates with a certain number of zeros at the start of the rank, and a larger level asks for more of
 //! them; so the end of a large chunk ends smaller ones, too. The limits of sizes, and the rejected ways, are in

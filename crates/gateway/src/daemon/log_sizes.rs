@@ -266,7 +266,7 @@ impl Watched {
     }
 }
 
-/// Returns the prioritized size of a log with so many bytes: they, room for bytes in flight, and room to grow
+/// Returns the prioritized size of a log with so many bytes: their own room, room for bytes in flight, and room to grow
 /// under traffic.
 fn wanted(used: u64, is_busy: bool) -> u64 {
     let more = if is_busy { used.max(GROWTH) } else { used / 3 };

@@ -234,7 +234,7 @@ impl Site {
         Router::new(Arc::clone(config), Arc::clone(peering), ledger, self.own.clone(), current)
     }
 
-    /// Starts holding SYNs if configured, unless already started; ahead of the rules leading them here.
+    /// Starts holding SYNs if configured, unless already started; before the rules leading them here.
     pub(super) fn hold(&self, config: &Config) -> Result<(), StartError> {
         let numbers = RuleSet::of(config).and_then(|rules| rules.hold_numbers());
         if let Some(numbers) = numbers.filter(|_| !self.held.is_reading()) {

@@ -1,4 +1,4 @@
-//! Bytes ahead of a reset, against traffic in the other direction.
+//! Bytes before a reset, against traffic in the other direction.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::common::{Origin, Pair, forward, noise, reset, within};
 
-/// The bytes ahead of the reset.
+/// The bytes before the reset.
 const LAST: usize = 10_000;
 
 /// Repetitions: the gateway's first look at either end is random.

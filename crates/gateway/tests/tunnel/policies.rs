@@ -41,7 +41,7 @@ async fn rule_at_either_end_prevents_coding_both_ways() {
             let pair = Pair::with(&(forward(origin.address) + at_branch), at_hub, async |hub| hub).await;
             let data = noise(32, 100_000);
             assert!(exchange(pair.connect().await, &data).await.unwrap() == data);
-            // The branch's bytes from ahead of the hub's rule may be in the log.
+            // The branch's bytes from before the hub's rule may be in the log.
             let hub = pair.hub.status().peers.remove(0);
             assert_eq!(hub.out.remembered, 0, "{:?}", hub.out);
         }

@@ -248,7 +248,7 @@ impl hyper::body::Body for Answer {
 struct Client {
     door: Arc<Door>,
     source: SocketAddr,
-    /// Output ahead of its answers.
+    /// Output due before its answers.
     interim: Arc<Interim>,
     /// The origin connection of the last request, for the next to the same authority.
     origin: Mutex<Option<Origin>>,
@@ -446,7 +446,7 @@ fn answer_as_last(method: &Method) -> Response<Body> {
     if method == Method::OPTIONS {
         return Response::new(Either::Right(Full::default()));
     }
-    // A returned request may hold secrets of scripts.
+    // A request sent back may show scripts secrets that they must not see.
     answer(StatusCode::NOT_IMPLEMENTED, "TRACE is not answered here")
 }
 

@@ -54,7 +54,7 @@ impl Origins<'_> {
     /// body is then sent once more, over a new one (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
     ///
     /// # Errors
-    /// If the origin cannot be reached, or ends the connection ahead of an answer's complete head.
+    /// If the origin cannot be reached, or ends the connection before the head of an answer is complete.
     pub(super) async fn send(
         &self,
         kept: &mut Option<Origin>,
@@ -153,7 +153,7 @@ fn to_send_again(
     mut failed: TrySendError<Request<Body>>,
     copy: Option<Request<Body>>,
 ) -> Result<Request<Body>, Failed> {
-    // Closed in the meantime, ahead of the request's first byte: a new connection loses nothing.
+    // Closed in the meantime, before the request's first byte: a new connection loses nothing.
     let unsent = failed.take_message();
     match unsent.or_else(|| copy.filter(|_| !failed.error().is_parse())) {
         Some(request) => Ok(request),

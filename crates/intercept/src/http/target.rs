@@ -1,7 +1,7 @@
 //! Request targets with unencoded bytes accepted by servers.
 //!
 //! The library reads no address with `<`, `>`, a backtick, some quotation marks, or bytes outside UTF-8. Each
-//! such byte is replaced by a `%` ahead of the library, and put back in the request line for the origin. The
+//! such byte is replaced by a `%` before the library sees it, and put back in the request line for the origin. The
 //! length of a head stays the same either way. The library takes a `%` in the zone of an IPv6 address, so
 //! hosts are looked at here.
 

@@ -66,7 +66,7 @@ fn output(program: &str, arguments: &[&str], input: &str) -> io::Result<Output> 
         .stderr(Stdio::piped())
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // It reads all of its input ahead of the first output.
+        // It reads all of its input before the first output.
         let _ = stdin.write_all(input.as_bytes());
     }
     child.wait_with_output()

@@ -28,7 +28,7 @@ pub struct Loaded {
     beats: Arc<Tasks>,
 }
 
-/// Loads the rules of a gateway, if they are its own task, and begins to give signs of life. Bypassed
+/// Loads the rules of a gateway, if it is to load them itself, and begins to give signs of life. Bypassed
 /// connections are counted in `ledger`, every five seconds or so. Dropped at any time, it leaves no rules
 /// behind.
 ///

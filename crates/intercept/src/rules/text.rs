@@ -44,8 +44,8 @@ impl RuleSet {
     fn hook(&self, text: &mut String, name: &str, hook: &str, how: How) {
         let mut rules = Vec::new();
         if how == How::RedirectOwn {
-            // A gateway's packets to itself are not for it, and nobody needs it for traffic within the
-            // machine.
+            // A gateway must not intercept its own connections, and traffic within the machine has no need of
+            // it.
             rules.push(format!("meta mark {OWN_MARK:#x} accept"));
             rules.push("fib daddr type local accept".to_owned());
         }

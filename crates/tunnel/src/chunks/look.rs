@@ -103,6 +103,6 @@ pub(super) fn note_stat(store: &Store, seen: &Mutex<Seen>) {
 /// Fate of a transient trouble.
 const TRIED_AGAIN: &str = "it is tried again with every sync, each five seconds";
 
-/// Syncs between two retries of refused writes: with a sync every five seconds, a minute, since a disk may
-/// take seconds to refuse.
+/// Syncs between two retries of segments that the disk refused to read: with a sync every five seconds, a
+/// minute, since a disk may take seconds to refuse.
 const TRY_AGAIN_EVERY: u64 = 12;

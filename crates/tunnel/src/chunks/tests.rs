@@ -481,7 +481,7 @@ fn clock_once_ahead_makes_the_store_no_younger() {
     assert!(ages(&[now + 28 * DAY, now + 30 * DAY]) >= 2 * DAY);
     assert!(ages(&[now + 30 * DAY, now + 30 * DAY, now - 2 * DAY, now]) >= 2 * DAY);
     assert!(ages(&[now - 10, now - 9, now - 2 * DAY, now - DAY]) >= 2 * DAY);
-    // New chunks are not dated ahead of the others.
+    // New chunks are not dated before the others.
     let store = of_times([now + 30 * DAY].into_iter());
     put(&store, 100);
     let horizon = |store: &ChunkStore| store.slot.read().pool().map(|PoolOf(pool)| pool.store().horizon());

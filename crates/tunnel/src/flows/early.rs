@@ -1,4 +1,4 @@
-//! A flow's bytes sent ahead of the far side's answer.
+//! A flow's bytes sent before the far side's answer.
 //!
 //! If the far side takes no new flows, the flow goes another way. A flow without any bytes also does so on a
 //! lost link.
@@ -12,7 +12,7 @@ use super::pump::BLOCK;
 pub(super) struct Early {
     pieces: Vec<Bytes>,
     len: usize,
-    /// Whether the far side takes no flows by its answer, or was lost ahead of the first byte.
+    /// Whether the far side takes no flows by its answer, or was lost before it got a byte.
     turned_back: bool,
 }
 

@@ -52,6 +52,9 @@ impl End {
     }
 
     /// Ends our fully written stream to the application; from now on a close is no reset.
+    ///
+    /// # Errors
+    /// If the application has reset the connection.
     pub async fn end_ours(&self, stream: &TcpStream) -> io::Result<()> {
         self.is_whole.store(has_ended(stream).await?, Relaxed);
         sockets::end_cleanly(stream);
@@ -67,6 +70,9 @@ impl End {
 }
 
 /// Whether our application has ended its stream, read completely or not.
+///
+/// # Errors
+/// If it was reset: a stream with such an end is not whole.
 async fn has_ended(stream: &TcpStream) -> io::Result<bool> {
     let ended = tokio::select! {
         biased;

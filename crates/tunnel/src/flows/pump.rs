@@ -32,7 +32,7 @@ pub enum Ended {
 }
 
 /// All bytes of an application, to be sent another way: the far side took no new flows, without a connect, or
-/// was lost ahead of the first byte. An end of the stream is still to be read.
+/// was lost before it got a byte. An end of the stream is still to be read.
 pub struct TurnedBack(pub Bytes);
 
 /// Carries a flow with an answered connect until it ends.
@@ -114,7 +114,7 @@ enum Broken {
 }
 
 /// Forwards the application's bytes, to the end of its stream. Does not end with the flow: the reason, and
-/// the bytes ahead of it, are for the other direction to find.
+/// the bytes before it, are for the other direction to find.
 async fn from_application(
     stream: &TcpStream,
     flow: &Flow,
@@ -178,8 +178,8 @@ async fn hand_on(flow: &Flow, bytes: Bytes, more: bool, ahead: &mut Ahead<'_>) {
     }
 }
 
-/// Forwards an application's bytes from ahead of its reset, as far as there is room: without a gateway they
-/// would arrive ahead of the reset.
+/// Forwards an application's bytes from before its reset, as far as there is room: without a gateway they
+/// would arrive before the reset.
 async fn hand_on_rest(stream: &TcpStream, flow: &Flow) {
     loop {
         // Independent of the socket's known readiness.
@@ -324,7 +324,7 @@ impl Outgoing<'_> {
                 Ok(())
             }
             Received::Opened(Err(_)) | Received::Reset(_) => {
-                // Earlier bytes must arrive ahead of it.
+                // Earlier bytes must arrive before it.
                 let _ = timeout(REST_LIMIT, self.write_rest()).await;
                 Err(Broken::There)
             }

@@ -87,7 +87,7 @@ impl AsyncWrite for FlowStream {
         let taken = buf.get(..buf.len().min(flow.read_size())).unwrap_or_default();
         match flow.send(Bytes::copy_from_slice(taken), false) {
             Ok(_) => Poll::Ready(Ok(taken.len())),
-            // A reader still gets the bytes ahead of the reset, and then the reset.
+            // A reader still gets the bytes before the reset, and then the reset.
             Err(_) if this.end.is_none() => Poll::Pending,
             Err(_) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
         }

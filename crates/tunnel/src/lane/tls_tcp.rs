@@ -261,7 +261,7 @@ fn delays(addresses: &[SocketAddr], known: Option<SocketAddr>) -> Delays {
     Delays { first: if is_known { proof } else { ATTEMPT_DELAY }, proof }
 }
 
-/// Why accepting a connection ended ahead of any identity.
+/// Why accepting a connection ended before any identity was known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AcceptError {
     #[error("an unknown key")]

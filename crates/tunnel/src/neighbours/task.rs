@@ -427,7 +427,7 @@ fn group_of<'a>(groups: &'a mut [Group], key: &NameKey) -> Option<&'a mut Group>
     groups.iter_mut().find(|group| group.key == *key)
 }
 
-/// The most events handled ahead of the output.
+/// The most events handled before the output.
 const AT_ONCE: usize = 256;
 /// How often the own disk is looked at while it is busy.
 const LOOK_EVERY: Now = Now::from_millis(50);

@@ -290,7 +290,7 @@ impl Peer {
             let stats = core.link.stats();
             core.link.clear_logs(now);
             core.used_at_release = [0; 2];
-            // Under the lock: behind all earlier pieces and ahead of the next.
+            // Under the lock: behind all earlier pieces and before the next.
             let on_disk = core.log_writer.as_ref().map(LogWriter::clear);
             // Nothing can be missing.
             self.kept.get().into_iter().for_each(Kept::note_whole);
