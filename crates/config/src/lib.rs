@@ -107,7 +107,7 @@ pub struct Gateway {
     pub user: Option<String>,
     /// Time without progress until the process aborts; default 10 s, none never.
     pub watchdog: Option<Duration>,
-    /// Silence of an application's host until it is probed; default 60 s, none never.
+    /// Silence of an application's host until it is probed; default 2 h, none never.
     pub keepalive: Option<Duration>,
     /// Level of logging; none leaves it to the command line.
     pub log_level: Option<LevelFilter>,

@@ -1,7 +1,7 @@
 //! Configuration files, good and bad, with their expected messages.
 //!
 //! Each `config/*.toml` has its messages in `config/*.expected`. `UPDATE_EXPECTED=1 cargo test -p
-//! oncewire-gateway --test config` writes the expectations anew for review.
+//! oncewire-config --test config` writes the expectations anew for review.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
