@@ -31,7 +31,7 @@ pub struct PublicKey([u8; 32]);
 /// Why a text is not a public key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublicKeyError {
-    /// The text is the content of a key file, a secret of its gateway.
+    /// The text is the content of a key file; it must never leave its gateway.
     #[error("this is a secret key; give the public key that `oncewire keygen --show --out FILE` prints")]
     Secret,
     /// The text is not base64.

@@ -2,7 +2,7 @@
 //!
 //! There is no second copy of any codec here: [`pair::Pair`] drives the daemon's own halves, in one thread and
 //! without a link between them, and [`measure::Measurement`] sends files through it. [`driver::Driver`] adds a path
-//! and disks, and takes virtual time.
+//! and disks, and measures their effect on times, in virtual time.
 
 pub mod chunks;
 pub mod corpus;

@@ -23,9 +23,9 @@ pub struct StoreReport {
     pub encrypted: Option<bool>,
     /// Its files.
     pub segments: u64,
-    /// Of those, unreadable bytes set aside; they are tried again.
+    /// Of those, files set aside, since the disk refuses to read them; they are tried again.
     pub set_aside: u64,
-    /// Of those, bytes given up: the disk refused them for minutes and read others.
+    /// Of those set aside, files given up: the disk refused them for minutes and read others.
     #[serde(default)]
     pub given_up: u64,
     /// The bytes of a full file.

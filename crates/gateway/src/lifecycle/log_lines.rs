@@ -102,6 +102,9 @@ impl LogLines {
     }
 
     /// Starts the writing thread; lines are queued until then. It has its caller's present privileges.
+    ///
+    /// # Errors
+    /// If the system gives no thread; [`Self::flush`] tries again.
     pub fn start(&self) -> io::Result<()> {
         let shared = Arc::clone(&self.0);
         if self.0.writer.lock().is_none() {

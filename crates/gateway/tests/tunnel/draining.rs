@@ -45,7 +45,7 @@ fn by_itself(gateway: &Gateway) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_hub_keeps_open_flows_and_refuses_new_ones() {
+async fn stopping_hub_keeps_open_flows_and_sends_new_ones_direct() {
     within(async {
         let origin = Origin::echo().await;
         let pair = Pair::start(&or_direct(origin.address)).await;

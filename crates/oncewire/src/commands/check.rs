@@ -231,7 +231,7 @@ fn describe_peer(peer: &Peer) -> String {
     text
 }
 
-/// Describes the peer's choice of flows under open intercepts.
+/// Describes the destinations of a peer for intercepts with `peer = "auto"`.
 fn fronts(peer: &Peer) -> String {
     let announced = peer.accept_networks.as_ref().map(|accepted| match &accepted[..] {
         [] => "nothing that it announces".to_owned(),
