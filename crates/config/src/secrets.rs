@@ -124,7 +124,7 @@ fn private_file(path: &Path) -> Result<String, String> {
         Unreadable::Io(error) => failed(error),
         Unreadable::Exposed(mode) => {
             format!(
-                "{path}: mode {mode:04o} lets others at it; run `chmod 600 {path}`",
+                "{path}: permissions {mode:04o} are too open for a secret key; run `chmod 600 {path}`",
                 path = path.display()
             )
         }

@@ -14,8 +14,8 @@ use oncewire_host::tasks::Tasks;
 use oncewire_intercept::{Current, Heads, rules};
 use oncewire_logs::{Logs, Patience, PeerLogs};
 use oncewire_report::{DiscoveryReport, FlowsReport, StatusReport};
+use oncewire_tunnel::accounts::TrafficAccounts;
 use oncewire_tunnel::chunks;
-use oncewire_tunnel::ledger::Ledger;
 use oncewire_tunnel::listener::TunnelDoor;
 use oncewire_tunnel::neighbours::Neighbours;
 use oncewire_tunnel::onward::OwnSockets;
@@ -119,7 +119,7 @@ pub enum StartError {
     )]
     Hold(io::Error),
     /// Another process keeps its logs in the state directory.
-    #[error("another oncewire uses {path} (`[gateway] state`); give each gateway a folder of its own",
+    #[error("another oncewire uses {path} (`[gateway] state`); give each gateway a directory of its own",
             path = .0.display())]
     StateInUse(PathBuf),
     /// Other gateways cannot be looked for.
@@ -164,7 +164,7 @@ impl Gateway {
         let listeners = Listeners::bind(&config)?;
         let mut started = Started { tasks: Arc::new(Tasks::new()), report: None, is_whole: false };
         let (stop, stopped) = watch::channel(false);
-        let ledger: Arc<Ledger> = Arc::default();
+        let accounts: Arc<TrafficAccounts> = Arc::default();
         let heads = Heads::default();
         heads.set_memory(config.memory);
         let (own, clock) = (OwnSockets::default(), Clock::start());
@@ -177,8 +177,20 @@ impl Gateway {
         let (logs, peer_logs) = open_logs(&config, state).await;
         let (router, said, tasks) = (Current::default(), Said::default(), Arc::clone(&started.tasks));
         let place = config.gateway.site.clone();
-        let site =
-            Site { ledger, heads, tasks, stopped, own, held, router, clock, said, store, neighbours, place };
+        let site = Site {
+            accounts,
+            heads,
+            tasks,
+            stopped,
+            own,
+            held,
+            router,
+            clock,
+            said,
+            store,
+            neighbours,
+            place,
+        };
         let site = Arc::new(site);
         let notes = found::open(&config)?;
         let talk = notes.and_then(|notes| site.look_for_others(&config, notes));
@@ -220,7 +232,7 @@ impl Gateway {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let guests = site.guests(&config, peers.iter())?;
-        let tunnel = TunnelDoor::new(guests, Arc::clone(&site.ledger), Arc::clone(&site.tasks));
+        let tunnel = TunnelDoor::new(guests, Arc::clone(&site.accounts), Arc::clone(&site.tasks));
         let peering = Peering::new(&config, &peers);
         let router = site.router(&config, &peering);
         let ports = listeners.tunnel.into_iter().map(|bound| site.open_port(&tunnel, bound)).collect();
@@ -233,7 +245,7 @@ impl Gateway {
         let report = Arc::new(Report {
             state: watch::Sender::new(Arc::new(state)),
             tunnel,
-            ledger: Arc::clone(&site.ledger),
+            accounts: Arc::clone(&site.accounts),
             stopped: site.stopped.clone(),
             started: Instant::now(),
             store: site.store.clone(),
@@ -307,11 +319,13 @@ impl Gateway {
         self.stop.send_replace(true);
         peers.iter().for_each(|peer| peer.drain_flows(true));
         let on_links: u64 = peers.iter().map(|peer| peer.status().link.flows_open).sum();
-        let open = on_links + self.report.ledger.connections.open();
+        let open = on_links + self.report.accounts.connections.open();
         tracing::info!(open_flows = open, "shutting down; flows may finish within {deadline:?}");
-        let ledger = &self.report.ledger;
-        until(end, || all(peers, Peer::is_idle) && ledger.connections.open() == 0 && ledger.served() == 0)
-            .await;
+        let accounts = &self.report.accounts;
+        until(end, || {
+            all(peers, Peer::is_idle) && accounts.connections.open() == 0 && accounts.served() == 0
+        })
+        .await;
         // New dials must find no listener.
         self.report.state().ports.iter().for_each(|port| port.close());
         end_links(peers).await;
@@ -365,8 +379,8 @@ async fn start_rules(state: &State, site: &Site) -> Result<Option<rules::Loaded>
         return Ok(None);
     }
     let (rules, entrances) = (rules::RuleSet::of(config), state.weak_entrances());
-    let (ledger, held) = (Arc::clone(&site.ledger), Arc::clone(&site.held));
-    rules::load(&config.gateway.name, rules, entrances, ledger, held).await.map(Some)
+    let (accounts, held) = (Arc::clone(&site.accounts), Arc::clone(&site.held));
+    rules::load(&config.gateway.name, rules, entrances, accounts, held).await.map(Some)
 }
 
 /// Resets all open flows over links, and ends their lanes.

@@ -3,9 +3,9 @@
 pub mod clock;
 pub mod connects;
 pub mod limits;
+pub mod log_throttle;
 pub mod names;
 pub mod scope;
-pub mod seldom;
 pub mod slow_disk;
 pub mod sockets;
 pub mod tasks;

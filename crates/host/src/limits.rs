@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use crate::seldom::Seldom;
+use crate::log_throttle::LogThrottle;
 
 /// Whether this socket, of an application or a peer, leaves files for the admin interface, logs and the
 /// store. The system assigns the lowest free number, so a high one means that nearly all are taken.
@@ -26,11 +26,11 @@ pub fn reserve_reached() -> io::Error {
 
 /// Reports failed accepts: one line a minute at most for all of them.
 #[derive(Debug)]
-pub struct Shortage(Seldom);
+pub struct Shortage(LogThrottle);
 
 impl Default for Shortage {
     fn default() -> Self {
-        Self(Seldom::every(Duration::from_secs(60)))
+        Self(LogThrottle::every(Duration::from_secs(60)))
     }
 }
 

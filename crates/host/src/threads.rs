@@ -100,7 +100,7 @@ fn describe_one(stat: &str, place: &str) -> Option<String> {
         "" | "0" => String::new(),
         place => format!(" in {place}"),
     };
-    Some(format!("thread {number} {name:?} {state}{place}, after {} ms of processor time", ticks * TICK_MS))
+    Some(format!("thread {number} {name:?} {state}{place}, after {} ms of CPU time", ticks * TICK_MS))
 }
 
 /// Threads beside one worker per CPU: log, watchdog, logs on disk, names, rules.
@@ -144,7 +144,7 @@ mod tests {
     fn thread_names_may_hold_anything() {
         let stat = "17 (a) b (c) D 1 17 17 0 -1 4194560 90 0 0 0 250 3 0 0 20 0 9 0 1\n";
         let expected = "thread 17 \"a) b (c\" waits for a disk or another device in folio_wait, after 2530 ms of \
-                        processor time";
+                        CPU time";
         assert_eq!(describe_one(stat, "folio_wait").as_deref(), Some(expected));
         assert_eq!(describe_one("17 (a) S", ""), None);
         assert_eq!(describe_one("", ""), None);

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 use oncewire_host::sockets;
+use oncewire_tunnel::accounts::direct::{Direct, Towards};
 use oncewire_tunnel::flows::ends::{self, End};
 use oncewire_tunnel::flows::pump::{self, REST_LIMIT, Read};
-use oncewire_tunnel::ledger::direct::{Direct, Towards};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -50,7 +50,7 @@ async fn carry_by(
     let sent = Course::new(pipes, near, far, Towards::Server, direct);
     let received = Course::new(pipes, far, near, Towards::Client, direct);
     let receive = async {
-        pump::write_all(client, &early_of_server).await.map_err(|_| Broken::To)?;
+        pump::write_all(client, &early_of_server).await.map_err(|_| SpliceError::To)?;
         received.carry(Bytes::new()).await
     };
     let (mut sending, mut receiving) = (pin!(sent.carry(early)), pin!(receive));
@@ -95,12 +95,12 @@ struct Course<'a> {
 }
 
 /// The broken one of its two connections.
-enum Broken {
+enum SpliceError {
     From,
     To,
 }
 
-impl Broken {
+impl SpliceError {
     /// Returns the connection's owner, for a course towards this one.
     fn of(self, towards: Towards) -> Towards {
         match (self, towards) {
@@ -127,17 +127,17 @@ impl<'a> Course<'a> {
         self.is_over.load(Relaxed)
     }
 
-    async fn carry(&self, early: Bytes) -> Result<(), Broken> {
+    async fn carry(&self, early: Bytes) -> Result<(), SpliceError> {
         let ended = self.carry_all(&early).await;
         self.is_over.store(true, Relaxed);
         ended
     }
 
-    async fn carry_all(&self, early: &[u8]) -> Result<(), Broken> {
+    async fn carry_all(&self, early: &[u8]) -> Result<(), SpliceError> {
         let ((from, end), (to, our_end)) = (self.from, self.to);
         self.copy(early).await?;
         loop {
-            from.readable().await.map_err(|_| Broken::From)?;
+            from.readable().await.map_err(|_| SpliceError::From)?;
             self.splice().await?;
             // The rest cannot be spliced: the end, urgent data, or everything without a pipe.
             match pump::read_block(from, pump::BLOCK) {
@@ -147,9 +147,9 @@ impl<'a> Course<'a> {
                     // As in `splice`: to find sockets ready takes no turn.
                     tokio::task::consume_budget().await;
                 }
-                Read::Broken(rest, _) => {
+                Read::Failed(rest, _) => {
                     self.copy(&rest).await?;
-                    return Err(Broken::From);
+                    return Err(SpliceError::From);
                 }
                 Read::End(rest) => {
                     self.copy(&rest).await?;
@@ -158,18 +158,18 @@ impl<'a> Course<'a> {
             }
         }
         if end.is_broken() {
-            return Err(Broken::From);
+            return Err(SpliceError::From);
         }
-        our_end.end_ours(to).await.map_err(|_| Broken::To)
+        our_end.end_ours(to).await.map_err(|_| SpliceError::To)
     }
 
     /// Splices present and later bytes unseen.
-    async fn splice(&self) -> Result<(), Broken> {
+    async fn splice(&self) -> Result<(), SpliceError> {
         let Some(mut pipe) = self.pipes.lend() else { return Ok(()) };
-        while pipe.fill(self.from.0).map_err(|_| Broken::From)? > 0 {
+        while pipe.fill(self.from.0).map_err(|_| SpliceError::From)? > 0 {
             while pipe.held() > 0 {
-                match pipe.drain(self.to.0).map_err(|_| Broken::To)? {
-                    0 => self.to.0.writable().await.map_err(|_| Broken::To)?,
+                match pipe.drain(self.to.0).map_err(|_| SpliceError::To)? {
+                    0 => self.to.0.writable().await.map_err(|_| SpliceError::To)?,
                     moved => self.direct.add_bytes(self.towards, moved),
                 }
             }
@@ -179,8 +179,8 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    async fn copy(&self, bytes: &[u8]) -> Result<(), Broken> {
-        pump::write_all(self.to.0, bytes).await.map_err(|_| Broken::To)?;
+    async fn copy(&self, bytes: &[u8]) -> Result<(), SpliceError> {
+        pump::write_all(self.to.0, bytes).await.map_err(|_| SpliceError::To)?;
         self.direct.add_bytes(self.towards, bytes.len());
         Ok(())
     }
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
     use oncewire_report::Reason;
-    use oncewire_tunnel::ledger::Ledger;
+    use oncewire_tunnel::accounts::TrafficAccounts;
 
     /// Size of one copy.
     const BLOCK: usize = 64 << 10;
@@ -212,8 +212,8 @@ mod tests {
 
     /// Sends more than all buffers both ways at once, through a pool of so many pipes.
     async fn exchange(most: usize) {
-        let ledger = Ledger::default();
-        let counted = ledger.direct(None, &"somewhere", SocketAddr::from(([0; 4], 0)), Reason::Policy);
+        let accounts = TrafficAccounts::default();
+        let counted = accounts.direct(None, &"somewhere", SocketAddr::from(([0; 4], 0)), Reason::Policy);
         let ((mut client, taken_in), (onward, mut server)) = (connected().await, connected().await);
         let data: Arc<Vec<u8>> =
             Arc::new((0..12_u32 << 20).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect());
@@ -234,7 +234,7 @@ mod tests {
             talk(&mut server)
         );
         assert_eq!(ended.0, pump::Ended::InOrder);
-        let flows = ledger.connections.flows();
+        let flows = accounts.connections.flows();
         assert_eq!((flows[0].sent, flows[0].received), (12 << 20, 12 << 20));
     }
 
@@ -245,8 +245,8 @@ mod tests {
 
     #[tokio::test]
     async fn copied_connection_yields_to_others() {
-        let ledger = Ledger::default();
-        let counted = ledger.direct(None, &"somewhere", SocketAddr::from(([0; 4], 0)), Reason::Policy);
+        let accounts = TrafficAccounts::default();
+        let counted = accounts.direct(None, &"somewhere", SocketAddr::from(([0; 4], 0)), Reason::Policy);
         let ((client, taken_in), (onward, _server)) = (connected().await, connected().await);
         client.writable().await.unwrap();
         let waiting = client.try_write(&[7; 512 << 10]).unwrap();
@@ -255,7 +255,7 @@ mod tests {
         let (near, far) = ((&taken_in, &of_client), (&onward, &of_server));
         let course = Course::new(&pipes, near, far, Towards::Server, &counted);
         let mut carried = pin!(course.carry(Bytes::new()));
-        let moved = || ledger.connections.flows()[0].sent as usize;
+        let moved = || accounts.connections.flows()[0].sent as usize;
         poll_fn(|context| {
             // One block may go; then it is the others' turn.
             while let Poll::Ready(spent) = coop::poll_proceed(context)

@@ -76,7 +76,7 @@ impl Entrance {
                 Ok((stream, source)) => self.door().take_in(stream, source),
                 Err(error) => {
                     // Out of files or memory, most often; not in a tight loop.
-                    self.door().ledger.shortage.tell(self.address, "no connection is accepted", &error);
+                    self.door().accounts.shortage.tell(self.address, "no connection is accepted", &error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use oncewire_codec::wire::Destination;
 use oncewire_tunnel::flows::ends::{self, End};
-use oncewire_tunnel::flows::pump::{self, TurnedBack};
+use oncewire_tunnel::flows::pump::{self, Rerouted};
 
 use super::router::Way;
 use super::{Door, direct, proxy_protocol};
@@ -37,7 +37,7 @@ pub(super) async fn serve(
             Ok(Way::Link(flow)) => match pump::carry_unanswered(&stream, flow, early).await {
                 Ok(_) => return,
                 // This peer has just refused flows; another way is chosen.
-                Err(TurnedBack(early)) => early,
+                Err(Rerouted(early)) => early,
             },
             Ok(way) => return carry(stream, way, early).await,
             Err(why) => return door.no_way(source, &target, why),

@@ -25,11 +25,11 @@ use tokio::sync::{Semaphore, watch};
 use oncewire_codec::wire::Destination;
 use oncewire_config::{Intercept, Mode, both_families};
 use oncewire_host::limits;
-use oncewire_host::seldom::Seldom;
+use oncewire_host::log_throttle::LogThrottle;
 use oncewire_host::sockets::{self, Sharing};
 use oncewire_host::tasks::Tasks;
 use oncewire_report::Refusal;
-use oncewire_tunnel::ledger::Ledger;
+use oncewire_tunnel::accounts::TrafficAccounts;
 
 pub use entrance::Entrance;
 pub use hold::Held;
@@ -44,11 +44,11 @@ pub struct Door {
     router: Arc<Router>,
     tasks: Arc<Tasks>,
     places: Arc<Semaphore>,
-    ledger: Arc<Ledger>,
+    accounts: Arc<TrafficAccounts>,
     heads: Heads,
     held: Arc<Held>,
     connections: Arc<AtomicU64>,
-    seldom: Seldom,
+    seldom: LogThrottle,
     /// Whether the gateway stops.
     stopped: watch::Receiver<bool>,
 }
@@ -58,7 +58,7 @@ impl Door {
     pub fn new(
         intercept: Intercept,
         router: Arc<Router>,
-        ledger: Arc<Ledger>,
+        accounts: Arc<TrafficAccounts>,
         heads: Heads,
         held: Arc<Held>,
         tasks: Arc<Tasks>,
@@ -69,11 +69,11 @@ impl Door {
             router,
             tasks,
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            ledger,
+            accounts,
             heads,
             held,
             connections: Arc::default(),
-            seldom: Seldom::default(),
+            seldom: LogThrottle::default(),
             stopped,
         })
     }
@@ -85,11 +85,11 @@ impl Door {
             router,
             tasks: Arc::clone(&self.tasks),
             places: Arc::clone(&self.places),
-            ledger: Arc::clone(&self.ledger),
+            accounts: Arc::clone(&self.accounts),
             heads: self.heads.clone(),
             held: Arc::clone(&self.held),
             connections: Arc::clone(&self.connections),
-            seldom: Seldom::default(),
+            seldom: LogThrottle::default(),
             stopped: self.stopped.clone(),
         })
     }
@@ -109,19 +109,19 @@ impl Door {
         sockets::prepare_application(&stream, self.router.keepalive());
         let allowed = self.intercept.allow_from.as_ref();
         if allowed.is_some_and(|networks| !networks.iter().any(|network| network.contains(source.ip()))) {
-            self.ledger.refusals.count(Refusal::NotAllowedFrom);
+            self.accounts.refusals.count(Refusal::NotAllowedFrom);
             self.log(source, "refused, since `allow_from` does not name its network");
             return;
         }
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            self.ledger.refusals.count(Refusal::TooMany);
+            self.accounts.refusals.count(Refusal::TooMany);
             self.log(source, "refused, since too many connections are open");
             return;
         };
         if !limits::leaves_reserve(&stream) {
-            self.ledger.refusals.count(Refusal::TooMany);
+            self.accounts.refusals.count(Refusal::TooMany);
             let listen = self.intercept.listen;
-            self.ledger.shortage.tell(listen, "connections are refused", &limits::reserve_reached());
+            self.accounts.shortage.tell(listen, "connections are refused", &limits::reserve_reached());
             return;
         }
         self.connections.fetch_add(1, Relaxed);
@@ -148,15 +148,15 @@ impl Door {
 
     /// Counts and logs a client with invalid input.
     fn turn_away(&self, source: SocketAddr, why: Refusal, line: &str) {
-        self.ledger.refusals.count(why);
+        self.accounts.refusals.count(why);
         self.log(source, line);
     }
 
     /// Counts and logs a flow without a way. A failed far connect is the application's affair alone.
     fn no_way(&self, source: SocketAddr, destination: &Destination, why: NoWay) {
         match why {
-            NoWay::NoPeer | NoWay::PeerGone => self.ledger.refusals.count(Refusal::PeerLost),
-            NoWay::Full => self.ledger.refusals.count(Refusal::TooMany),
+            NoWay::NoPeer | NoWay::PeerGone => self.accounts.refusals.count(Refusal::PeerLost),
+            NoWay::Full => self.accounts.refusals.count(Refusal::TooMany),
             NoWay::Failed(_) | NoWay::Stopping => {
                 tracing::debug!(mode = self.mode(), %source, %destination, %why, "not connected");
                 return;

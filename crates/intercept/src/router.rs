@@ -13,9 +13,9 @@ use oncewire_codec::wire::{Destination, OpenFailure};
 use oncewire_config::{Access, Config, Intercept, Mode, Network, OnPeerLoss, PathChoice, PeerChoice};
 use oncewire_link::{OpenRefused, OpenRequest};
 use oncewire_report::{Outcome, Reason, Refusal};
+use oncewire_tunnel::accounts::TrafficAccounts;
+use oncewire_tunnel::accounts::direct::Direct;
 use oncewire_tunnel::flows::{Flow, GRACE};
-use oncewire_tunnel::ledger::Ledger;
-use oncewire_tunnel::ledger::direct::Direct;
 use oncewire_tunnel::onward::{self, Onward, OwnSockets};
 use oncewire_tunnel::peer::Peer;
 use oncewire_tunnel::peering::{Chosen, Peering};
@@ -24,7 +24,7 @@ use oncewire_tunnel::peering::{Chosen, Peering};
 pub struct Router {
     config: Arc<Config>,
     peering: Arc<Peering>,
-    ledger: Arc<Ledger>,
+    accounts: Arc<TrafficAccounts>,
     /// Destinations of this gateway's own connects.
     onward: Onward,
     /// The same for clients beyond its machine with a choice of destination: destinations reachable from here
@@ -70,21 +70,21 @@ impl Router {
     pub fn new(
         config: Arc<Config>,
         peering: Arc<Peering>,
-        ledger: Arc<Ledger>,
+        accounts: Arc<TrafficAccounts>,
         own: OwnSockets,
         current: Current,
     ) -> Arc<Self> {
         let onward = Onward {
             own,
             keepalive: config.gateway.keepalive,
-            shortage: Arc::clone(&ledger.connects),
+            shortage: Arc::clone(&accounts.connects),
             ..Onward::default()
         };
         let loopback = [(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)];
         let deny = loopback.map(|(ip, prefix)| Network::around(ip, prefix)).to_vec();
         let access = Access { allow: None, deny };
         let onward_for_others = Onward { access, ..onward.clone() };
-        let router = Arc::new(Self { config, peering, ledger, onward, onward_for_others, current });
+        let router = Arc::new(Self { config, peering, accounts, onward, onward_for_others, current });
         router.current.0.send_replace(Arc::downgrade(&router));
         router
     }
@@ -157,7 +157,7 @@ impl Router {
             }
             Err(OpenRefused::TooManyFlows) => {
                 let (name, reason) = (peer.name(), Reason::TooManyFlows);
-                self.ledger.not_coded.count(Some(name), destination, Outcome::Refused, reason);
+                self.accounts.not_coded.count(Some(name), destination, Outcome::Refused, reason);
                 Err(NoWay::Full)
             }
             Err(_) => self.by_itself(intercept, Some(peer), destination, source).await,
@@ -228,7 +228,7 @@ impl Router {
             // A transparent mode takes in connections without a wish for a tunnel: unclaimed ones go their
             // own way.
             OnPeerLoss::Refuse if peer.is_some() || intercept.mode.capture().is_none() => {
-                self.ledger.not_coded.count(name, destination, Outcome::Refused, reason);
+                self.accounts.not_coded.count(name, destination, Outcome::Refused, reason);
                 Err(refusal)
             }
             OnPeerLoss::Refuse | OnPeerLoss::Direct => {
@@ -260,7 +260,7 @@ impl Router {
 
     /// Counts a connection forbidden to this gateway itself, and logs it at a limited rate.
     fn note_denied(&self, peer: Option<&str>, destination: &Destination, source: SocketAddr) {
-        self.ledger.not_coded.count(peer, destination, Outcome::Refused, Reason::NotAllowed);
+        self.accounts.not_coded.count(peer, destination, Outcome::Refused, Reason::NotAllowed);
         if let Some(held_back) = self.onward.log.due() {
             let why = "no direct connection: it leads to this gateway itself, or to an address that no client reaches by it";
             tracing::warn!(%destination, %source, held_back, "{why}");
@@ -282,12 +282,12 @@ impl Router {
         let onward = if is_ours { &self.onward } else { &self.onward_for_others };
         let stream = onward::connect(destination, onward, client).await.map_err(|failure| {
             if failure == OpenFailure::NotAllowed {
-                self.ledger.refusals.count(Refusal::NotAllowedTo);
+                self.accounts.refusals.count(Refusal::NotAllowedTo);
                 self.note_denied(peer, destination, source);
             }
             NoWay::Failed(failure)
         })?;
-        Ok(Way::Direct(stream, self.ledger.direct(peer, destination, source, reason)))
+        Ok(Way::Direct(stream, self.accounts.direct(peer, destination, source, reason)))
     }
 }
 
@@ -324,8 +324,8 @@ mod tests {
         );
         let config = Arc::new(Config::parse(&text, &dir.path().join("a.toml")).unwrap());
         let peering = Peering::new(&config, &[]);
-        let (ledger, own, current) = (Arc::default(), OwnSockets::default(), Current::default());
-        let router = Router::new(Arc::clone(&config), peering, ledger, own, current);
+        let (accounts, own, current) = (Arc::default(), OwnSockets::default(), Current::default());
+        let router = Router::new(Arc::clone(&config), peering, accounts, own, current);
         let open = async |at: usize, host: &str, source: &str| {
             let host = host.parse().map_or_else(|_| Host::Name(host.to_owned()), Host::Ip);
             let destination = Destination { host, port: here.port() };

@@ -148,8 +148,8 @@ mod tests {
         assert_eq!(format!("{made:?}"), "GroupKey(…)");
         let error = StorageKey::load(&path).unwrap_err().to_string();
         assert!(error.contains("not a storage key"), "{error}");
-        let no_folder = GroupKey::create(&dir.path().join("nowhere/x")).unwrap_err().to_string();
-        assert!(no_folder.contains("there is no folder"), "{no_folder}");
+        let no_directory = GroupKey::create(&dir.path().join("nowhere/x")).unwrap_err().to_string();
+        assert!(no_directory.contains("there is no directory"), "{no_directory}");
         let missing = GroupKey::load(&dir.path().join("nowhere")).unwrap_err().to_string();
         assert!(missing.contains("keygen --group --out"), "{missing}");
     }

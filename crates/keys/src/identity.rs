@@ -127,16 +127,16 @@ pub enum IdentityError {
              with `oncewire keygen --show --out {path}`", path = .0.display())]
     Exists(PathBuf),
     /// `keygen` met a missing directory.
-    #[error("{path}: there is no folder {folder}; make it with `mkdir -p {folder}`, or choose another name",
-            path = .path.display(), folder = .folder.display())]
-    NoFolder {
+    #[error("{path}: there is no directory {directory}; make it with `mkdir -p {directory}`, or choose another name",
+            path = .path.display(), directory = .directory.display())]
+    NoDirectory {
         /// The key file.
         path: PathBuf,
         /// The directory.
-        folder: PathBuf,
+        directory: PathBuf,
     },
     /// Others than the owner may read or change the file.
-    #[error("{path}: mode {mode:04o} lets others at the secret key; run `chmod 600 {path}`", path = .path.display())]
+    #[error("{path}: permissions {mode:04o} are too open for a secret key; run `chmod 600 {path}`", path = .path.display())]
     Exposed {
         /// The key file.
         path: PathBuf,
@@ -187,7 +187,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`IdentityError::Exists`] if anything is at `path` already, a dangling link included; it is left
-    /// alone. [`IdentityError::NoFolder`] if there is no directory for it.
+    /// alone. [`IdentityError::NoDirectory`] if there is no directory for it.
     pub fn create(path: &Path) -> Result<Self, IdentityError> {
         let identity = Self::generate()?;
         let line = format!("{SECRET_PREFIX}{}\n", BASE64.encode(identity.seed));
@@ -195,7 +195,7 @@ impl Identity {
             let path = path.to_owned();
             match error {
                 NotMade::Exists => IdentityError::Exists(path),
-                NotMade::NoFolder(folder) => IdentityError::NoFolder { path, folder },
+                NotMade::NoDirectory(directory) => IdentityError::NoDirectory { path, directory },
                 NotMade::Io(source) => IdentityError::Io { path, source },
             }
         })?;
@@ -313,9 +313,9 @@ mod tests {
     #[test]
     fn missing_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("nowhere");
-        let error = Identity::create(&folder.join("branch.key")).unwrap_err().to_string();
-        assert!(error.contains(&format!("mkdir -p {}", folder.display())), "{error}");
+        let directory = dir.path().join("nowhere");
+        let error = Identity::create(&directory.join("branch.key")).unwrap_err().to_string();
+        assert!(error.contains(&format!("mkdir -p {}", directory.display())), "{error}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) enum NotMade {
     /// A file exists there, even a dangling link; it is left alone.
     Exists,
     /// Its directory is missing.
-    NoFolder(PathBuf),
+    NoDirectory(PathBuf),
     /// The file system refused.
     Io(io::Error),
 }
@@ -32,7 +32,9 @@ pub(crate) fn create(path: &Path, line: &str) -> Result<(), NotMade> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut file = opened.map_err(|error| match (error.kind(), path.parent()) {
         (io::ErrorKind::AlreadyExists, _) => in_the_way(path),
-        (io::ErrorKind::NotFound, Some(folder)) if !folder.exists() => NotMade::NoFolder(folder.to_owned()),
+        (io::ErrorKind::NotFound, Some(directory)) if !directory.exists() => {
+            NotMade::NoDirectory(directory.to_owned())
+        }
         _ => NotMade::Io(error),
     })?;
     let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
@@ -47,7 +49,7 @@ pub(crate) fn create(path: &Path, line: &str) -> Result<(), NotMade> {
 fn in_the_way(path: &Path) -> NotMade {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {
-            NotMade::Io(io::Error::other("a folder, not a file; name a file in it"))
+            NotMade::Io(io::Error::other("a directory, not a file; name a file in it"))
         }
         Ok(metadata) if !metadata.is_file() => {
             NotMade::Io(io::Error::other("a device, pipe or socket, which keeps no key; name a file"))
@@ -68,7 +70,7 @@ pub fn open(path: &Path) -> Result<File, Unreadable> {
     // The opened file is asked, not the path: no exchange is possible in between.
     let metadata = file.metadata().map_err(Unreadable::Io)?;
     if !metadata.is_file() {
-        return Err(Unreadable::Io(io::Error::other("a folder, device or pipe, not a file")));
+        return Err(Unreadable::Io(io::Error::other("a directory, device or pipe, not a file")));
     }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {

@@ -32,16 +32,16 @@ pub enum SecretError {
     #[error("{path}: exists already and is never overwritten; choose another name", path = .0.display())]
     Exists(PathBuf),
     /// Its directory is missing.
-    #[error("{path}: there is no folder {folder}; make it with `mkdir -p {folder}`, or choose another name",
-            path = .path.display(), folder = .folder.display())]
-    NoFolder {
+    #[error("{path}: there is no directory {directory}; make it with `mkdir -p {directory}`, or choose another name",
+            path = .path.display(), directory = .directory.display())]
+    NoDirectory {
         /// The key file.
         path: PathBuf,
         /// The directory.
-        folder: PathBuf,
+        directory: PathBuf,
     },
     /// Others than the owner may read or change the file.
-    #[error("{path}: mode {mode:04o} lets others at the secret key; run `chmod 600 {path}`", path = .path.display())]
+    #[error("{path}: permissions {mode:04o} are too open for a secret key; run `chmod 600 {path}`", path = .path.display())]
     Exposed {
         /// The key file.
         path: PathBuf,
@@ -83,7 +83,7 @@ impl Secret {
             let path = path.to_owned();
             match error {
                 NotMade::Exists => SecretError::Exists(path),
-                NotMade::NoFolder(folder) => SecretError::NoFolder { path, folder },
+                NotMade::NoDirectory(directory) => SecretError::NoDirectory { path, directory },
                 NotMade::Io(source) => SecretError::Io { path, source },
             }
         })?;

@@ -106,7 +106,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         for path in [dir.path(), &pipe] {
             let error = StorageKey::load(path).unwrap_err().to_string();
-            assert!(error.ends_with("a folder, device or pipe, not a file"), "{error}");
+            assert!(error.ends_with("a directory, device or pipe, not a file"), "{error}");
         }
         let path = written(dir.path(), &"ab".repeat(32));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();

@@ -57,10 +57,10 @@ pub enum MeasureError {
         /// Why.
         source: io::Error,
     },
-    /// A folder was named.
-    #[error("{} is a folder; name files, or pack it first: tar -cf FILE.tar {}", path.display(), path.display())]
-    Folder {
-        /// The folder.
+    /// A directory was named.
+    #[error("{} is a directory; name files, or pack it first: tar -cf FILE.tar {}", path.display(), path.display())]
+    Directory {
+        /// The directory.
         path: PathBuf,
     },
     /// The codec failed; no measured figure counts.
@@ -161,7 +161,7 @@ impl Report {
         savings(self.delivered, self.wire)
     }
 
-    /// Returns 10⁹ bits of delivered bytes per second of the sending half's processor time, entropy stage and
+    /// Returns 10⁹ bits of delivered bytes per second of the sending half's CPU time, entropy stage and
     /// digest included; `None` if there was too little to time.
     pub fn encode_gbps(&self) -> Option<f64> {
         gbps(self.delivered, self.encoding)
@@ -180,7 +180,7 @@ impl Report {
 pub fn size(path: &Path) -> Result<u64, MeasureError> {
     let metadata = std::fs::metadata(path).map_err(|source| read_error(path, source))?;
     if metadata.is_dir() {
-        return Err(MeasureError::Folder { path: path.to_owned() });
+        return Err(MeasureError::Directory { path: path.to_owned() });
     }
     Ok(metadata.len())
 }

@@ -115,7 +115,7 @@ fn unreadable_file_is_named() {
     assert!(matches!(&error, MeasureError::Read { path, .. } if *path == missing), "{error:?}");
     assert!(error.to_string().contains("missing"));
     let error = measurement.send_file(dir.path(), |_| ()).unwrap_err();
-    assert!(matches!(error, MeasureError::Folder { .. }), "{error:?}");
+    assert!(matches!(error, MeasureError::Directory { .. }), "{error:?}");
     assert!(error.to_string().contains("tar -cf"));
 }
 

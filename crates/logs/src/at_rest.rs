@@ -8,15 +8,15 @@ use oncewire_keys::PublicKey;
 use oncewire_report::{ClearReport, ClearedReport};
 use oncewire_store::Obstacle;
 
+use super::directory::take_state;
 use super::disk::temporary;
-use super::folder::take_state;
 use super::{FILES, hex};
 
 /// Why logs at rest cannot be cleared.
 #[derive(Debug, thiserror::Error)]
 pub enum ClearError {
     /// A running gateway may write them at any moment.
-    #[error("{path}: a gateway uses the folder, so it has to clear its logs itself; set `admin` in its [gateway] \
+    #[error("{path}: a gateway uses the directory, so it has to clear its logs itself; set `admin` in its [gateway] \
              section or give --admin ADDR, or stop it first", path = .0.display())]
     InUse(PathBuf),
     /// The file system takes no changes, not even the lock.
@@ -102,8 +102,8 @@ pub(super) fn clear_past(state: &Path, keys: &[PublicKey]) -> Result<Vec<Cleared
         let path = entry.path();
         let name =
             entry.file_name().into_string().ok().filter(|name| is_of_a_peer(name) && !is_configured(name));
-        let is_folder = entry.file_type().map_err(io(&path))?.is_dir();
-        if let Some(name) = name.filter(|_| is_folder) {
+        let is_directory = entry.file_type().map_err(io(&path))?.is_dir();
+        if let Some(name) = name.filter(|_| is_directory) {
             let mut report = ClearedReport::new(&name);
             report.disk = remove(&path)?;
             cleared.push(report);
@@ -119,10 +119,10 @@ fn is_of_a_peer(name: &str) -> bool {
 
 /// Removes a peer's files, if any, and their directory; returns the number of bytes. Foreign files stay, and
 /// the directory with them.
-fn remove(folder: &Path) -> Result<u64, ClearError> {
+fn remove(directory: &Path) -> Result<u64, ClearError> {
     let mut bytes = 0;
     for name in FILES.iter().flat_map(|name| [(*name).to_owned(), temporary(name)]) {
-        let path = folder.join(name);
+        let path = directory.join(name);
         match fs::symlink_metadata(&path) {
             Ok(found) if !found.is_dir() => {
                 fs::remove_file(&path).map_err(|error| ClearError::of(&path, error))?;
@@ -135,14 +135,14 @@ fn remove(folder: &Path) -> Result<u64, ClearError> {
         }
     }
     // It may be missing, full, or something else.
-    let _ = fs::remove_dir(folder);
+    let _ = fs::remove_dir(directory);
     Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::tests::open_in;
+    use crate::directory::tests::open_in;
     use crate::{LogOwner, Logs};
 
     fn key(byte: u8) -> PublicKey {
@@ -196,9 +196,9 @@ mod tests {
         let of_peer = |byte| logs.join(hex(&key(byte)));
         fs::write(of_peer(1).join("hints.new"), "cut short").unwrap();
         // One configured peer, one past peer.
-        for folder in [of_peer(1), of_peer(3)] {
-            fs::write(folder.join("note"), "somebody else's").unwrap();
-            fs::create_dir(folder.join("out.idx.new")).unwrap();
+        for directory in [of_peer(1), of_peer(3)] {
+            fs::write(directory.join("note"), "somebody else's").unwrap();
+            fs::create_dir(directory.join("out.idx.new")).unwrap();
         }
         fs::remove_dir_all(of_peer(2)).unwrap();
         fs::write(of_peer(2), "somebody else's").unwrap();
@@ -209,14 +209,14 @@ mod tests {
         }
         let report = clear_at_rest(dir.path(), &peers(&[("one", 1), ("two", 2)]), true).unwrap();
         assert_eq!(report.cleared.len(), 3);
-        let names = |folder: &Path| {
-            let names = fs::read_dir(folder).unwrap().map(|left| left.unwrap().file_name());
+        let names = |directory: &Path| {
+            let names = fs::read_dir(directory).unwrap().map(|left| left.unwrap().file_name());
             let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
             names.sort();
             names
         };
-        for folder in [of_peer(1), of_peer(3)] {
-            assert_eq!(names(&folder), ["note", "out.idx.new"]);
+        for directory in [of_peer(1), of_peer(3)] {
+            assert_eq!(names(&directory), ["note", "out.idx.new"]);
         }
         assert!(of_peer(2).exists());
         assert!(almost.iter().all(|name| logs.join(name).join("out.log").exists()));

@@ -39,9 +39,9 @@ pub(super) trait DiskFile {
 
 /// A directory of the system, for its owner alone.
 #[derive(Clone, Debug)]
-pub(super) struct OsFolder(PathBuf);
+pub(super) struct OsDirectory(PathBuf);
 
-impl OsFolder {
+impl OsDirectory {
     /// Takes a directory, and makes it with mode 0700 if there is none.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl OsFolder {
     }
 }
 
-impl Disk for OsFolder {
+impl Disk for OsDirectory {
     type File = File;
 
     fn open(&self, name: &str) -> io::Result<File> {
@@ -85,8 +85,8 @@ pub(super) fn temporary(name: &str) -> String {
 }
 
 /// Names the obstacle in place of a directory or its lock, if there is one.
-pub(super) fn explained(folder: &Path, error: io::Error) -> io::Error {
-    match Obstacle::at(folder) {
+pub(super) fn explained(directory: &Path, error: io::Error) -> io::Error {
+    match Obstacle::at(directory) {
         Some(obstacle) => io::Error::new(error.kind(), obstacle),
         None => error,
     }
@@ -143,11 +143,11 @@ mod tests {
         let pipe = dir.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         fs::set_permissions(&pipe, PermissionsExt::from_mode(0o666)).unwrap();
-        let folder = OsFolder::create(dir.path().join("logs")).unwrap();
+        let directory = OsDirectory::create(dir.path().join("logs")).unwrap();
         for name in ["out.log", "hints.new"] {
-            symlink(&pipe, folder.path().join(name)).unwrap();
+            symlink(&pipe, directory.path().join(name)).unwrap();
         }
-        for refused in [folder.open("out.log"), folder.replace("hints", b"content")] {
+        for refused in [directory.open("out.log"), directory.replace("hints", b"content")] {
             let error = refused.unwrap_err().to_string();
             assert!(error.contains("not a regular file"), "{error}");
         }
@@ -157,18 +157,18 @@ mod tests {
     #[test]
     fn log_with_removed_files_reports_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = OsFolder::create(dir.path().join("logs")).unwrap();
-        let opened = KeptLog::open(folder.clone(), LogSide::Out, 1 << 16, 1 << 16, Seal::new(None));
+        let directory = OsDirectory::create(dir.path().join("logs")).unwrap();
+        let opened = KeptLog::open(directory.clone(), LogSide::Out, 1 << 16, 1 << 16, Seal::new(None));
         let mut log = opened.log.unwrap();
         let piece = |start| LogWrite { epoch: 1, start, plain: Bytes::from_static(&[7; 100]) };
         log.write(&piece(0)).and_then(|()| log.sync()).unwrap();
-        fs::remove_dir_all(folder.path()).unwrap();
+        fs::remove_dir_all(directory.path()).unwrap();
         let error = log.write(&piece(100)).and_then(|()| log.sync()).unwrap_err();
         assert!(error.to_string().contains("removed"), "{error}");
         log.clear().unwrap();
         log.write(&piece(200)).and_then(|()| log.sync()).unwrap();
         drop(log);
-        let saved = KeptLog::open(folder, LogSide::Out, 1 << 16, 1 << 16, Seal::new(None)).saved;
+        let saved = KeptLog::open(directory, LogSide::Out, 1 << 16, 1 << 16, Seal::new(None)).saved;
         assert_eq!(saved.unwrap().ranges.total(), 100);
     }
 }

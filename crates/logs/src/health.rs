@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// Reason for deferred persistence, and its begin.
 #[derive(Clone, Debug)]
-pub struct Unkept {
+pub struct PersistError {
     /// A sentence with duration, object, place and reason.
     pub why: String,
     /// The start of the trouble.
@@ -19,10 +19,10 @@ pub struct Unkept {
 pub(super) struct Health {
     lost: AtomicU64,
     skipped: AtomicU64,
-    unkept: Mutex<Option<Unkept>>,
+    unkept: Mutex<Option<PersistError>>,
 }
 
-impl Unkept {
+impl PersistError {
     /// Not kept from now on.
     pub(super) fn now(why: String) -> Self {
         Self { why, since: Instant::now() }
@@ -66,7 +66,7 @@ impl Health {
 
     /// Ends its persistence.
     pub(super) fn fail(&self, why: String) {
-        *self.unkept.lock() = Some(Unkept::now(why));
+        *self.unkept.lock() = Some(PersistError::now(why));
     }
 
     /// It is kept again.
@@ -75,7 +75,7 @@ impl Health {
     }
 
     /// Returns the reason for deferred persistence, if any.
-    pub(super) fn unkept(&self) -> Option<Unkept> {
+    pub(super) fn unkept(&self) -> Option<PersistError> {
         self.unkept.lock().clone()
     }
 }
@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn oldest_failure_represents_all() {
         let since = Instant::now();
-        let all = [2, 1, 3].map(|second| Unkept {
+        let all = [2, 1, 3].map(|second| PersistError {
             why: format!("log {second}"),
             since: since + Duration::from_secs(second),
         });
-        let oldest = |count| Unkept::oldest(all[..count].to_vec()).map(|unkept| unkept.why);
+        let oldest = |count| PersistError::oldest(all[..count].to_vec()).map(|unkept| unkept.why);
         assert_eq!(oldest(0), None);
         assert_eq!(oldest(1).as_deref(), Some("log 2"));
         assert_eq!(oldest(2).as_deref(), Some("log 1 (and so with 1 other log)"));

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use oncewire_store::Opening;
 use parking_lot::Mutex;
 
-use super::disk::{Disk as _, OsFolder, open_private};
+use super::disk::{Disk as _, OsDirectory, open_private};
 use super::seal::Seal;
 
 /// The file of one peer's hints.
 #[derive(Clone, Debug)]
 pub struct HintFile {
-    folder: OsFolder,
+    directory: OsDirectory,
     seal: Seal,
     /// Held while the file changes: older knowledge must not overwrite newer.
     turn: Arc<Mutex<()>>,
@@ -31,9 +31,9 @@ pub struct HintFile {
 pub(super) struct Turns(Arc<Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>>>);
 
 impl HintFile {
-    pub(super) fn new(folder: OsFolder, seal: Seal, turns: &Turns) -> Self {
-        let turn = Arc::clone(turns.0.lock().entry(folder.path().to_owned()).or_default());
-        Self { folder, seal, turn }
+    pub(super) fn new(directory: OsDirectory, seal: Seal, turns: &Turns) -> Self {
+        let turn = Arc::clone(turns.0.lock().entry(directory.path().to_owned()).or_default());
+        Self { directory, seal, turn }
     }
 
     /// Reads the saved hints, at most `most` bytes before sealing; none if there is nothing usable.
@@ -41,7 +41,7 @@ impl HintFile {
     /// # Errors
     /// If there is something else in its place, with a remedy.
     pub(super) fn read(&self, most: u64) -> io::Result<Option<Vec<u8>>> {
-        let path = self.folder.path().join(NAME);
+        let path = self.directory.path().join(NAME);
         let bytes = match read_file(&path, most.saturating_add(SEALING)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => {
@@ -60,7 +60,7 @@ impl HintFile {
         let _turn = self.turn.lock();
         let Some(plain) = take() else { return Ok(0) };
         let bytes = if plain.is_empty() { Vec::new() } else { self.seal.close_whole(MAGIC, plain)? };
-        self.folder.replace(NAME, &bytes)?;
+        self.directory.replace(NAME, &bytes)?;
         Ok(bytes.len())
     }
 }
@@ -98,7 +98,11 @@ mod tests {
 
     fn file(dir: &std::path::Path, key: Option<u8>) -> HintFile {
         let key = key.map(|byte| StorageKey::from_bytes([byte; 32]));
-        HintFile::new(OsFolder::create(dir.to_owned()).unwrap(), Seal::new(key.as_ref()), &Turns::default())
+        HintFile::new(
+            OsDirectory::create(dir.to_owned()).unwrap(),
+            Seal::new(key.as_ref()),
+            &Turns::default(),
+        )
     }
 
     /// The content of a file limited to 4 KiB.
@@ -151,7 +155,7 @@ mod tests {
     fn reopened_file_is_written_after_its_former_owner() {
         let dir = tempfile::tempdir().unwrap();
         let turns = Turns::default();
-        let open = || HintFile::new(OsFolder::create(dir.path().to_owned()).unwrap(), Seal::Clear, &turns);
+        let open = || HintFile::new(OsDirectory::create(dir.path().to_owned()).unwrap(), Seal::Clear, &turns);
         let (before, after) = (open(), open());
         let (begun, has_begun) = std::sync::mpsc::channel();
         let (go_on, may_go_on) = std::sync::mpsc::channel();

@@ -72,8 +72,8 @@
 //! and never holds up a tunnel.
 
 mod at_rest;
+mod directory;
 mod disk;
-mod folder;
 mod health;
 mod hints;
 mod index;
@@ -102,14 +102,14 @@ use oncewire_keys::{PublicKey, StorageKey};
 use oncewire_link::{LogLimits, LogSide, SavedLog, SavedLogs};
 
 pub use self::at_rest::{ClearError, clear_at_rest};
-use self::disk::OsFolder;
-use self::folder::Writing;
-pub use self::folder::{Logs, Taken};
-pub use self::health::Unkept;
+use self::directory::Writing;
+pub use self::directory::{Logs, Taken};
+use self::disk::OsDirectory;
+pub use self::health::PersistError;
 pub use self::hints::HintFile;
 use self::hints::Turns;
 use self::kept::{KeptLog, Trouble};
-pub use self::patience::{NotKept, Patience};
+pub use self::patience::{Patience, PersistFailure};
 use self::reading::Compactions;
 use self::seal::Seal;
 pub use self::writer::{Cleared, LogWriter, Settled};
@@ -135,7 +135,7 @@ pub struct PeerLogs {
 /// Reads one peer's logs while they are written.
 #[derive(Clone, Debug)]
 pub struct LogReader {
-    folder: OsFolder,
+    directory: OsDirectory,
     capacity: u64,
     seal: Seal,
     /// Of both logs.
@@ -147,7 +147,7 @@ impl LogReader {
     pub fn read(&self, limits: LogLimits) -> SavedLogs {
         let [out, inbound] = &self.compactions;
         let read = |compactions, side, held| {
-            reading::read((&self.folder, compactions), side, self.capacity, held, &self.seal)
+            reading::read((&self.directory, compactions), side, self.capacity, held, &self.seal)
         };
         SavedLogs {
             out: read(out, LogSide::Out, limits.out),
@@ -211,13 +211,13 @@ fn open_peer(
     (state, turns): (&Path, &Turns),
     seal: &Seal,
     owner: &LogOwner,
-    keeper: &mut Keeper<OsFolder>,
+    keeper: &mut Keeper<OsDirectory>,
     queue: &Arc<Queue>,
 ) -> PeerLogs {
-    let folder = match peer_folder(state, &owner.keys).and_then(OsFolder::create) {
-        Ok(folder) => folder,
+    let directory = match peer_directory(state, &owner.keys).and_then(OsDirectory::create) {
+        Ok(directory) => directory,
         Err(error) => {
-            let why = format!("no folder for them in {}: {error}", state.join("logs").display());
+            let why = format!("no directory for them in {}: {error}", state.join("logs").display());
             tracing::warn!(peer = owner.name, "logs start cold and are not kept: {why}");
             let logs = [LogSide::Out, LogSide::Inbound].map(|side| {
                 let name = format!("{} of peer {}", kept::ring_name(side), owner.name);
@@ -232,8 +232,8 @@ fn open_peer(
             LogSide::Out => owner.held.out,
             LogSide::Inbound => owner.held.inbound,
         };
-        let opened = KeptLog::open(folder.clone(), side, owner.capacity, held, seal.clone());
-        let name = folder.path().join(kept::ring_name(side)).display().to_string();
+        let opened = KeptLog::open(directory.clone(), side, owner.capacity, held, seal.clone());
+        let name = directory.path().join(kept::ring_name(side)).display().to_string();
         let compactions = opened.log.as_ref().map(KeptLog::compactions).unwrap_or_default();
         if owner.anew {
             let log = opened.log.and_then(|log| begin_anew(&owner.name, log));
@@ -245,11 +245,11 @@ fn open_peer(
     let (out, saved_out, compactions_out) = open(LogSide::Out);
     let (inbound, saved_inbound, compactions_inbound) = open(LogSide::Inbound);
     let compactions = [compactions_out, compactions_inbound];
-    let hints = HintFile::new(folder.clone(), seal.clone(), turns);
+    let hints = HintFile::new(directory.clone(), seal.clone(), turns);
     PeerLogs {
         saved: SavedLogs { out: saved_out, inbound: saved_inbound },
         writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound].map(|place| keeper.watched(place)))),
-        reader: Some(LogReader { folder, capacity: owner.capacity, seal: seal.clone(), compactions }),
+        reader: Some(LogReader { directory, capacity: owner.capacity, seal: seal.clone(), compactions }),
         saved_hints: read_hints(owner, &hints),
         hints: Some(hints),
         later: false,
@@ -270,9 +270,9 @@ fn read_hints(owner: &LogOwner, hints: &HintFile) -> Option<Vec<u8>> {
 
 /// Has an opened log written; `trouble` is the reason for a failed opening.
 fn keep(
-    keeper: &mut Keeper<OsFolder>,
+    keeper: &mut Keeper<OsDirectory>,
     name: String,
-    log: Option<KeptLog<OsFolder>>,
+    log: Option<KeptLog<OsDirectory>>,
     trouble: Option<&Trouble>,
 ) -> usize {
     let is_open = log.is_some();
@@ -285,7 +285,7 @@ fn keep(
 }
 
 /// Forgets a log on disk before the first write: its offsets and epochs may be assigned again.
-fn begin_anew(peer: &str, mut log: KeptLog<OsFolder>) -> Option<KeptLog<OsFolder>> {
+fn begin_anew(peer: &str, mut log: KeptLog<OsDirectory>) -> Option<KeptLog<OsDirectory>> {
     match log.clear() {
         Ok(_) => Some(log),
         Err(error) => {
@@ -309,7 +309,7 @@ fn report(peer: &str, log: &str, saved: Option<&SavedLog>, trouble: Option<&Trou
 }
 
 /// Returns the directory of a peer's logs; during a rotation of keys, the former key's directory is renamed.
-fn peer_folder(state: &Path, keys: &[PublicKey]) -> io::Result<PathBuf> {
+fn peer_directory(state: &Path, keys: &[PublicKey]) -> io::Result<PathBuf> {
     let mut paths = keys.iter().map(|key| state.join("logs").join(hex(key)));
     let Some(path) = paths.next() else { return Err(io::ErrorKind::InvalidInput.into()) };
     if !path.try_exists()?

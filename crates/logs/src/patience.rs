@@ -9,25 +9,25 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::health::Unkept;
+use super::health::PersistError;
 
 /// Reasons for unopened logs in spite of a directory for them.
 #[derive(Clone, Debug, Default)]
-pub struct NotKept(Arc<Mutex<Option<Unkept>>>);
+pub struct PersistFailure(Arc<Mutex<Option<PersistError>>>);
 
-impl NotKept {
+impl PersistFailure {
     /// Returns the reason as a sentence; none as long as all were opened.
     pub fn why(&self) -> Option<String> {
         self.unkept().map(|unkept| unkept.why)
     }
 
     /// Returns the reason, and since when it holds.
-    pub fn unkept(&self) -> Option<Unkept> {
+    pub fn unkept(&self) -> Option<PersistError> {
         self.0.lock().clone()
     }
 
     pub(super) fn say(&self, why: String) {
-        *self.0.lock() = Some(Unkept::now(why));
+        *self.0.lock() = Some(PersistError::now(why));
     }
 
     /// They are kept again.

@@ -16,7 +16,7 @@ use oncewire_host::limits::with_advice;
 use oncewire_link::{LogSide, LogWrite};
 
 use super::disk::Disk;
-use super::health::{Health, Unkept};
+use super::health::{Health, PersistError};
 use super::kept::KeptLog;
 
 /// Hands one peer's pieces of log to the writing thread.
@@ -68,7 +68,7 @@ impl LogWriter {
     }
 
     /// Returns the reasons for deferred persistence, one per affected log.
-    pub fn unkept(&self) -> impl Iterator<Item = Unkept> {
+    pub fn unkept(&self) -> impl Iterator<Item = PersistError> {
         self.logs.iter().filter_map(|(_, health)| health.unkept())
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn report(error: &anyhow::Error, print: impl FnOnce(&str)) -> ExitCod
         print(&config.to_string());
         return ExitCode::from(WRONG);
     }
-    print(&format!("oncewire: {}", told(error)));
+    print(&format!("oncewire: {}", message_of(error)));
     ExitCode::from(if error.is::<Usage>() || error.is::<SetError>() { WRONG } else { FAILED })
 }
 
@@ -42,7 +42,7 @@ fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
 }
 
 /// Writes an error and its causes, except those already in the message above them.
-fn told(error: &anyhow::Error) -> String {
+fn message_of(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -66,8 +66,8 @@ mod tests {
         let refused = || io::Error::from(io::ErrorKind::AddrInUse);
         let cause = refused().to_string();
         let silent = Err::<(), _>(refused()).context("cannot listen").unwrap_err();
-        assert_eq!(told(&silent), format!("cannot listen: {cause}"));
+        assert_eq!(message_of(&silent), format!("cannot listen: {cause}"));
         let telling = Err::<(), _>(refused()).context(format!("cannot listen ({cause}); try another port"));
-        assert_eq!(told(&telling.unwrap_err()), format!("cannot listen ({cause}); try another port"));
+        assert_eq!(message_of(&telling.unwrap_err()), format!("cannot listen ({cause}); try another port"));
     }
 }

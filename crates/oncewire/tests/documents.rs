@@ -10,8 +10,8 @@ const ONCEWIRE: &str = env!("CARGO_BIN_EXE_oncewire");
 fn configurations_in_documents_pass_check() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = vec![top.join("README.md")];
-    for folder in ["docs/using", "docs/operating"] {
-        let entries = std::fs::read_dir(top.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    for directory in ["docs/using", "docs/operating"] {
+        let entries = std::fs::read_dir(top.join(directory)).unwrap().map(|entry| entry.unwrap().path());
         pages.extend(entries.filter(|path| path.extension().is_some_and(|end| end == "md")));
     }
     let mut checked = 0;

@@ -27,14 +27,14 @@ fn printed_line_fits_into_a_configuration() {
 fn wrong_usage_exits_with_two_and_nothing_to_learn_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = capitals(dir.path());
-    let folder = dir.path().to_str().unwrap();
+    let directory = dir.path().to_str().unwrap();
     for (arguments, code, said) in [
         (&["--period", "3", &path][..], 2, "16 to 4096"),
         (&["--log-memory", "much", &path], 2, "log_memory"),
         (&["--sample", "many", &path], 2, "--sample"),
         (&["--sample", "0", &path, &path], 2, "the least is 64 KiB"),
         (&["--sample", "65535", &path, &path], 2, "the least is 64 KiB"),
-        (&[folder], 2, "is a folder"),
+        (&[directory], 2, "is a directory"),
         (&[], 2, "Usage"),
         (&["/no/such/file"], 1, "/no/such/file"),
         (&[&path], 1, "nothing repeats"),

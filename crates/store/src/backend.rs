@@ -4,7 +4,7 @@ use std::io;
 
 /// A directory of files, written at offsets; all methods may be called from several threads.
 ///
-/// Implementations are a directory of the system ([`Folder`](crate::Folder)), crashable memory
+/// Implementations are a directory of the system ([`Directory`](crate::Directory)), crashable memory
 /// ([`Memory`](crate::Memory)), or a model of a slow disk ([`Slow`](crate::Slow)) in front of another. Recovery
 /// relies on the durability as described here. Errors name their file and operation, except for those of reads: there
 /// the caller adds it.

@@ -4,11 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::error_context::with_file_context;
 use crate::segment::Segment;
-use crate::told::told;
 use crate::{Store, identity, snapshot, summary};
 
-/// The files of a store in a folder.
+/// The files of a store in a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreFiles {
     /// Each with its length, in the order of removal: files about segments before the segments, and the store's
@@ -21,12 +21,12 @@ impl StoreFiles {
     /// Looks for them. A missing directory has none; files under other names are another's.
     ///
     /// # Errors
-    /// If the folder cannot be read.
+    /// If the directory cannot be read.
     pub fn find(path: &Path) -> io::Result<Self> {
         let mut found = Self::default();
         let entries = match fs::read_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-            entries => entries.map_err(|error| told("listing", path.display(), error))?,
+            entries => entries.map_err(|error| with_file_context("listing", path.display(), error))?,
         };
         let mut ranked = Vec::new();
         for entry in entries {
@@ -68,7 +68,7 @@ impl StoreFiles {
     pub fn remove(&self) -> io::Result<()> {
         self.files.iter().try_for_each(|(path, _)| match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(told("removing", path.display(), error))
+                Err(with_file_context("removing", path.display(), error))
             }
             _ => Ok(()),
         })
@@ -80,7 +80,7 @@ impl Store {
     /// summaries; returns the bytes of the segments. Nothing is written for it. Other calls wait meanwhile.
     ///
     /// # Errors
-    /// If the store takes nothing more, the folder cannot be listed, or a file cannot be removed: the next start would
+    /// If the store takes nothing more, the directory cannot be listed, or a file cannot be removed: the next start would
     /// take it up again.
     pub fn clear(&self) -> io::Result<u64> {
         let mut writer = self.writing();

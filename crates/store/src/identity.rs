@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use crate::error_context::with_file_context;
 use crate::paged::{Header, Kind, MAGIC, NotOurs, PAGE, Paged};
 use crate::recover::{OpenError, Opened};
 use crate::segment::Segment;
 use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options};
-use crate::told::told;
 use crate::{Backend, Sealer, summary};
 
 /// The marks of a store, and of its files.
@@ -37,7 +37,7 @@ impl Identity {
                 return Ok(Self { id: header.store, segment_bytes: header.number, is_assumed: false });
             }
             Err(NotOurs::Io(error)) if error.kind() == io::ErrorKind::NotFound => "is not there",
-            Err(NotOurs::Io(error)) => return Err(told("reading", STORE, error).into()),
+            Err(NotOurs::Io(error)) => return Err(with_file_context("reading", STORE, error).into()),
             Err(NotOurs::OtherKey) => return Err(OpenError::OtherKey),
             Err(NotOurs::Version(version)) => return Err(OpenError::Version(version)),
             Ok(_) | Err(NotOurs::Damaged) => "is damaged",
@@ -157,7 +157,7 @@ fn is_ours(backend: &Arc<dyn Backend>, name: &str) -> io::Result<bool> {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {
             Ok(true)
         }
-        Err(error) => Err(told("reading", name, error)),
+        Err(error) => Err(with_file_context("reading", name, error)),
     }
 }
 

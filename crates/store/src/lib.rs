@@ -24,10 +24,11 @@ mod clear;
 mod compact;
 mod container;
 mod counters;
+mod directory;
+mod error_context;
 mod faults;
 mod files;
 mod flaw;
-mod folder;
 mod footer;
 mod hold;
 mod identity;
@@ -55,7 +56,6 @@ mod store;
 mod stray;
 mod summary;
 mod table;
-mod told;
 mod tools;
 mod turns;
 mod writer;
@@ -68,8 +68,8 @@ pub use self::clear::StoreFiles;
 pub use self::compact::Compacted;
 pub use self::container::MAX_PARTS;
 pub use self::counters::Counts;
+pub use self::directory::{Directory, DirectoryError};
 pub use self::faults::Faults;
-pub use self::folder::{Folder, FolderError};
 pub use self::index::IndexMemory;
 pub use self::memory::Memory;
 pub use self::obstacle::Obstacle;
@@ -131,7 +131,7 @@ pub enum Fault {
     /// The disk refused; the content may be intact.
     #[error("{file}: offset {at}: {source}")]
     Io {
-        /// The file's name in the folder.
+        /// The file's name in the directory.
         file: String,
         /// The byte of the file.
         at: u64,
@@ -141,7 +141,7 @@ pub enum Fault {
     /// The content read differs from the content written.
     #[error("{file}: offset {at}: {what}")]
     Damaged {
-        /// The file's name in the folder.
+        /// The file's name in the directory.
         file: String,
         /// The byte of the file.
         at: u64,
@@ -151,7 +151,7 @@ pub enum Fault {
     /// A file in no state of a store or a crash: its content is gone, or a part of it.
     #[error("{file}: {what}{}", with_it(*.gone))]
     Broken {
-        /// The file's name in the folder.
+        /// The file's name in the directory.
         file: String,
         /// The proof.
         what: &'static str,
@@ -161,18 +161,18 @@ pub enum Fault {
     /// The disk was not asked: its file is set aside.
     #[error("{file}: not read, since {why}")]
     NotTried {
-        /// The file's name in the folder; of no file in particular, the folder's.
+        /// The file's name in the directory; of no file in particular, the directory's.
         file: String,
         /// The reason.
         why: &'static str,
     },
-    /// The disk was not asked, since it lets nobody go.
+    /// The disk was not asked, since its I/O has stalled.
     #[error("chunk store: not read, since the disk hangs")]
     Hangs,
     /// The disk refused its file again and again, and read others meanwhile: it is [given up](Store::given_up).
     #[error("{file}: given up, since the disk refuses it and no other")]
     GivenUp {
-        /// The file's name in the folder.
+        /// The file's name in the directory.
         file: String,
     },
 }
@@ -210,7 +210,7 @@ fn with_it(gone: u32) -> String {
 /// Says whether an error is about this process or a moment, and not about the content.
 fn is_of_the_process(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    told::errno(error).is_some_and(|errno| {
+    error_context::errno(error).is_some_and(|errno| {
         [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR].contains(&errno)
     })
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::Backend;
-use crate::told::told;
+use crate::error_context::with_file_context;
 
-/// A folder in memory; clones share it.
+/// A directory in memory; clones share it.
 ///
 /// A [recording](Self::recording) one remembers its changes, so tests can look at the state after a kill or a power
 /// cut at any moment.
@@ -148,12 +148,12 @@ impl Memory {
         let mut content = self.0.lock();
         let (doing, name) = change.described();
         if let Some(kind) = content.failing_writes {
-            return Err(told(doing, name, kind.into()));
+            return Err(with_file_context(doing, name, kind.into()));
         }
         if let (Change::Created(_, len), Some(room)) = (&change, content.room) {
             let used: u64 = content.files.values().map(|file| file.len() as u64).sum();
             if used + len > room {
-                return Err(told(doing, name, io::ErrorKind::StorageFull.into()));
+                return Err(with_file_context(doing, name, io::ErrorKind::StorageFull.into()));
             }
         }
         content.redo(&change);

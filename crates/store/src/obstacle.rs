@@ -3,27 +3,27 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::folder::LOCK;
+use crate::directory::LOCK;
 
 /// An object in the place of a directory, or of the lock in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// The folder, or one above it, is something else.
-    #[error("{path} is a file and no folder: move it away, or choose another folder", path = .0.display())]
+    /// The directory, or one above it, is something else.
+    #[error("{path} is a file, not a directory; move it, or choose another path", path = .0.display())]
     File(PathBuf),
-    /// The lock is a folder.
-    #[error("{path} is a folder, and a file is to be there: remove it, or choose another folder", path = .0.display())]
+    /// The lock is a directory.
+    #[error("{path} is a directory, and a file is to be there: remove it, or choose another directory", path = .0.display())]
     Lock(PathBuf),
 }
 
 impl Obstacle {
     /// Finds an obstacle to a directory, perhaps still to be made, and to its lock; nothing is changed.
-    pub fn at(folder: &Path) -> Option<Self> {
-        let there = folder.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)));
+    pub fn at(directory: &Path) -> Option<Self> {
+        let there = directory.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)));
         if let Some((path, _)) = there.filter(|(_, found)| !found.is_dir()) {
             return Some(Self::File(path.to_owned()));
         }
-        let lock = folder.join(LOCK);
+        let lock = directory.join(LOCK);
         lock.is_dir().then_some(Self::Lock(lock))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::told;
+use crate::error_context;
 
 /// The most recently used files of a directory, at most [`MAX_OPEN`] of them.
 ///
@@ -97,7 +97,7 @@ impl Files {
 
 /// Says whether the process, or the system, has as many files open as it may.
 pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
-    told::errno(error).is_some_and(|errno| errno == Errno::MFILE || errno == Errno::NFILE)
+    error_context::errno(error).is_some_and(|errno| errno == Errno::MFILE || errno == Errno::NFILE)
 }
 
 /// How many files stay open.

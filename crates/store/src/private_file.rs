@@ -69,12 +69,13 @@ fn no_file() -> io::Error {
 
 /// Gives a file made by root to the owner of its directory; on refusal it stays root's.
 fn leave_to_owner(made: &File, path: &Path) {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if let (Ok(own), Ok(folder)) = (made.metadata(), fs::metadata(folder))
+    let directory =
+        path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let (Ok(own), Ok(directory)) = (made.metadata(), fs::metadata(directory))
         && own.uid() == 0
-        && folder.uid() != 0
+        && directory.uid() != 0
     {
-        let _ = fchown(made, Some(folder.uid()), Some(folder.gid()));
+        let _ = fchown(made, Some(directory.uid()), Some(directory.gid()));
     }
 }
 
@@ -103,14 +104,14 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
     use super::*;
-    use crate::{Backend as _, Folder};
+    use crate::{Backend as _, Directory};
 
     /// Makes a pipe and, as root, a null device, both open to all.
-    fn nodes(folder: &Path) -> Vec<std::path::PathBuf> {
+    fn nodes(directory: &Path) -> Vec<std::path::PathBuf> {
         let kinds = [("pipe", FileType::Fifo, 0), ("device", FileType::CharacterDevice, makedev(1, 3))];
         let mut made = Vec::new();
         for (name, kind, device) in kinds {
-            let path = folder.join(name);
+            let path = directory.join(name);
             if mknodat(CWD, &path, kind, Mode::from_raw_mode(0o600), device).is_ok() {
                 fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
                 made.push(path);
@@ -166,9 +167,9 @@ mod tests {
         assert_eq!(fs::read(path("file")).unwrap(), b"somebody else's");
         assert_eq!((mode(&path("file")), path("nothing").exists()), (0o644, false));
         // A directory may be a link's target.
-        fs::create_dir(path("folder")).unwrap();
-        symlink(path("folder"), path("to-folder")).unwrap();
-        open_private(&path("to-folder").join("lock"), Opening::Made).unwrap();
+        fs::create_dir(path("directory")).unwrap();
+        symlink(path("directory"), path("to-directory")).unwrap();
+        open_private(&path("to-directory").join("lock"), Opening::Made).unwrap();
     }
 
     #[test]
@@ -193,18 +194,18 @@ mod tests {
     #[test]
     fn device_and_pipe_become_no_segments() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(&dir.path().join("store")).unwrap();
+        let directory = Directory::open(&dir.path().join("store")).unwrap();
         for (i, node) in nodes(dir.path()).into_iter().enumerate() {
             let name = format!("{i:016x}.seg");
             let link = dir.path().join("store").join(&name);
             symlink(&node, &link).unwrap();
-            let error = folder.create(&name, 4096).unwrap_err().to_string();
+            let error = directory.create(&name, 4096).unwrap_err().to_string();
             assert!(error.contains(&name) && error.contains("not a regular file"), "{error}");
-            folder.write(&name, 0, b"content").unwrap_err();
-            folder.read(&name, 0, &mut [0]).unwrap_err();
+            directory.write(&name, 0, b"content").unwrap_err();
+            directory.read(&name, 0, &mut [0]).unwrap_err();
             assert!(is_untouched(&node) && link.is_symlink(), "{}", node.display());
         }
-        assert_eq!(folder.list().unwrap(), []);
+        assert_eq!(directory.list().unwrap(), []);
     }
 
     #[test]

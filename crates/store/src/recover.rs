@@ -35,7 +35,7 @@ pub enum OpenError {
     #[error("chunk store: the file `store` {0}, and no segment says which store it is")]
     None(&'static str),
     /// A new store would begin, and a file of another program has the name of one of its own.
-    #[error("chunk store: the file `{0}` is not of one; choose another folder, or remove it")]
+    #[error("chunk store: the file `{0}` is not of one; choose another directory, or remove it")]
     Foreign(&'static str),
     /// The segments have an impossible size.
     #[error(
@@ -396,7 +396,7 @@ impl Prepared {
     /// Opens it as [`Store::open`] does, with the same duration; `progress` counts segments, each twice or thrice.
     ///
     /// # Errors
-    /// As there, and [`io::ErrorKind::Interrupted`] if it was cancelled: the folder is then as a killed process leaves it.
+    /// As there, and [`io::ErrorKind::Interrupted`] if it was cancelled: the directory is then as a killed process leaves it.
     pub fn open(self, progress: &Progress) -> Result<(Store, Opened), OpenError> {
         let Self { backend, options, identity, mut opened } = self;
         let saved = options.at_rest.then(|| snapshot::layout_of(&backend, &options, identity.id)).flatten();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{block, open, options, parts, sealed, whole};
 use oncewire_store::{
-    Backend, Faults, Folder, IndexMemory, Inserted, MIN_SEGMENT_BYTES, Memory, OpenError, Opened, Options,
+    Backend, Directory, Faults, IndexMemory, Inserted, MIN_SEGMENT_BYTES, Memory, OpenError, Opened, Options,
     Progress, Store, StoreFiles,
 };
 
@@ -274,7 +274,7 @@ fn cleared_store_is_empty_and_goes_on() {
 fn the_files_of_a_store_are_removed_and_no_others() {
     let dir = tempfile::tempdir().unwrap();
     assert!(StoreFiles::find(&dir.path().join("none")).unwrap().is_empty());
-    let (store, _) = Store::open(Arc::new(Folder::open(dir.path()).unwrap()), &options(200)).unwrap();
+    let (store, _) = Store::open(Arc::new(Directory::open(dir.path()).unwrap()), &options(200)).unwrap();
     fill(&store, 0..60);
     store.close().unwrap();
     for other in ["notes.seg", "0000000000000001.seg.bak", "index.txt"] {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use common::{block, options, parts, whole};
-use oncewire_store::{Folder, IndexMemory, Inserted, Options, Store};
+use oncewire_store::{Directory, IndexMemory, Inserted, Options, Store};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LEN: usize = 60_000;
@@ -15,9 +15,9 @@ const LEN: usize = 60_000;
 #[test]
 fn store_beyond_the_limit_of_descriptors_forgets_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let folder = Arc::new(Folder::open(dir.path()).unwrap());
+    let directory = Arc::new(Directory::open(dir.path()).unwrap());
     let roomy = IndexMemory { coarse: 1 << 17, medium: 1 << 16, fine: 1 << 18 };
-    let (store, _) = Store::open(folder, &Options { index: roomy, ..options(200) }).unwrap();
+    let (store, _) = Store::open(directory, &Options { index: roomy, ..options(200) }).unwrap();
     let blocks = 400;
     for number in 0..blocks {
         let block = block(number, LEN);
@@ -28,7 +28,7 @@ fn store_beyond_the_limit_of_descriptors_forgets_nothing() {
     let lens = vec![LEN; blocks as usize];
     let all = || whole(&store, &lens).len() as u64;
     let before = getrlimit(Resource::Nofile);
-    // The folder has 64 of them open, and gives one back whenever it needs another.
+    // The directory has 64 of them open, and gives one back whenever it needs another.
     let taken = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(taken), ..before }).unwrap();
     let hoard: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();

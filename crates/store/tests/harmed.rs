@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use common::{block, open, options, parts, sealed, whole};
 use oncewire_store::{
-    Backend, Compacted, Fault, Faults, Folder, Inserted, Memory, Opened, Options, Progress, Store, Verified,
+    Backend, Compacted, Directory, Fault, Faults, Inserted, Memory, Opened, Options, Progress, Store,
+    Verified,
 };
 
 const BLOCKS: u64 = 60;
@@ -219,7 +220,7 @@ fn a_footer_is_compared_with_its_check() {
 fn non_file_with_a_segments_name_is_reported_and_left() {
     for at in [0, 1] {
         let dir = tempfile::tempdir().unwrap();
-        let files = || Arc::new(Folder::open(dir.path()).unwrap());
+        let files = || Arc::new(Directory::open(dir.path()).unwrap());
         let store = Store::open(files(), &options(200)).unwrap().0;
         fill(&store);
         store.close().unwrap();

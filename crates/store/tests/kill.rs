@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::{block, mixed, options, parts, read};
-use oncewire_store::{Folder, IndexMemory, MIN_SEGMENT_BYTES, Opened, Options, Progress, Store};
+use oncewire_store::{Directory, IndexMemory, MIN_SEGMENT_BYTES, Opened, Options, Progress, Store};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [role, folder, from] = &arguments[..]
+    if let [role, directory, from] = &arguments[..]
         && role == "fill"
     {
-        return fill(Path::new(folder), from.parse().unwrap());
+        return fill(Path::new(directory), from.parse().unwrap());
     }
     let name = "a_process_killed_at_any_moment_loses_only_what_was_not_synced";
     let kills = match arguments.iter().find(|argument| !argument.starts_with('-')) {
@@ -97,9 +97,9 @@ fn most_on_disk(number: u64) -> u64 {
 
 /// Lets a process fill the store and kills it; returns the first block without a promise of durability, and a block
 /// behind the last that it may have taken.
-fn run_and_kill(folder: &Path, from: u64, seed: u64) -> (u64, u64) {
+fn run_and_kill(directory: &Path, from: u64, seed: u64) -> (u64, u64) {
     let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["fill", folder.to_str().unwrap(), &from.to_string()])
+        .args(["fill", directory.to_str().unwrap(), &from.to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -130,9 +130,9 @@ fn run_and_kill(folder: &Path, from: u64, seed: u64) -> (u64, u64) {
 }
 
 /// Fills a store until somebody kills it.
-fn fill(folder: &Path, from: u64) {
+fn fill(directory: &Path, from: u64) {
     let mut out = std::io::stdout().lock();
-    let (mut store, _) = open(folder);
+    let (mut store, _) = open(directory);
     for number in from.. {
         let block = content(number);
         store.insert(&block, &parts(&block), number);
@@ -143,16 +143,16 @@ fn fill(folder: &Path, from: u64) {
         }
         if number % CLOSE_EVERY == 0 {
             store.close().unwrap();
-            (store, _) = open(folder);
+            (store, _) = open(directory);
         }
     }
 }
 
-fn open(folder: &Path) -> (Store, Opened) {
+fn open(directory: &Path) -> (Store, Opened) {
     // Room for every leaf, or small blocks would be forgotten before they are evicted.
     let index = IndexMemory { coarse: 1 << 17, medium: 1 << 18, fine: 1 << 21 };
     let options = Options { index, ..options(SEGMENTS) };
-    Store::open(Arc::new(Folder::open(folder).unwrap()), &options).unwrap()
+    Store::open(Arc::new(Directory::open(directory).unwrap()), &options).unwrap()
 }
 
 fn content(number: u64) -> Vec<u8> {

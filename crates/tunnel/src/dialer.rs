@@ -156,7 +156,7 @@ impl Pace {
 
     fn report(&mut self, peer: &Peer, error: &DialError) {
         self.failed(error.is_lasting());
-        if error.is_of_the_moment() {
+        if error.is_transient() {
             tracing::debug!(peer = peer.name(), "{error}; trying again");
             return;
         }

@@ -3,6 +3,7 @@
 //! Nothing here knows the protocol: tasks move bytes between sockets and [`oncewire_link::Link`], under one lock
 //! per peer, and carry out the events it emits.
 
+pub mod accounts;
 pub mod chunks;
 mod count;
 pub mod dialer;
@@ -10,7 +11,6 @@ mod effort;
 pub mod flows;
 mod happy_eyeballs;
 pub mod lane;
-pub mod ledger;
 pub mod listener;
 mod lookups;
 pub mod neighbours;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use oncewire_host::limits;
-use oncewire_host::seldom::Seldom;
+use oncewire_host::log_throttle::LogThrottle;
 use oncewire_host::tasks::Tasks;
 use oncewire_keys::PublicKey;
 use oncewire_keys::tls::PinnedKeys;
@@ -21,8 +21,8 @@ use super::lane::tls_tcp::{self, AcceptError, TlsTcp};
 use super::lane::{self, HelloFailure, Joined};
 use super::peer::Peer;
 use super::pending::Pending;
+use crate::accounts::TrafficAccounts;
 use crate::lane::options::{self, LaneOptions};
-use crate::ledger::Ledger;
 
 /// Admitted peers and the terms of their admission.
 pub struct Guests {
@@ -67,19 +67,19 @@ pub struct TunnelDoor {
     guests: watch::Sender<Arc<Guests>>,
     tasks: Arc<Tasks>,
     pending: Mutex<Pending>,
-    ledger: Arc<Ledger>,
-    seldom: Seldom,
+    accounts: Arc<TrafficAccounts>,
+    seldom: LogThrottle,
 }
 
 impl TunnelDoor {
     /// Makes the door of all tunnel ports.
-    pub fn new(guests: Guests, ledger: Arc<Ledger>, tasks: Arc<Tasks>) -> Arc<Self> {
+    pub fn new(guests: Guests, accounts: Arc<TrafficAccounts>, tasks: Arc<Tasks>) -> Arc<Self> {
         Arc::new(Self {
             guests: watch::Sender::new(Arc::new(guests)),
             tasks,
             pending: Mutex::default(),
-            ledger,
-            seldom: Seldom::default(),
+            accounts,
+            seldom: LogThrottle::default(),
         })
     }
 
@@ -105,7 +105,7 @@ impl TunnelDoor {
                 Err(error) => {
                     // Out of files or memory, most often: one stranger makes room, and we do not spin.
                     self.evict_one();
-                    self.ledger.shortage.tell(port.address, "no lane is accepted", &error);
+                    self.accounts.shortage.tell(port.address, "no lane is accepted", &error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -116,24 +116,24 @@ impl TunnelDoor {
     fn evict_one(&self) -> bool {
         let evicted = self.pending.lock().evict_one();
         if evicted {
-            self.ledger.refusals.count(Refusal::HandshakeEvicted);
+            self.accounts.refusals.count(Refusal::HandshakeEvicted);
         }
         evicted
     }
 
     fn take_in(self: &Arc<Self>, tcp: TcpStream, source: SocketAddr, place: SocketAddr) {
         if !limits::leaves_reserve(&tcp) {
-            self.ledger.shortage.tell(place, "lanes are refused", &limits::reserve_reached());
+            self.accounts.shortage.tell(place, "lanes are refused", &limits::reserve_reached());
             // One stranger makes room for a possible peer.
             if !self.evict_one() {
-                self.ledger.refusals.count(Refusal::TooMany);
+                self.accounts.refusals.count(Refusal::TooMany);
                 return;
             }
         }
         let heard = Arc::new(WireCounter::default());
         let (id, evicted_later, evicted) = self.pending.lock().admit(source.ip(), Arc::clone(&heard));
         if evicted {
-            self.ledger.refusals.count(Refusal::HandshakeEvicted);
+            self.accounts.refusals.count(Refusal::HandshakeEvicted);
         }
         let door = Arc::clone(self);
         self.tasks.spawn(async move {
@@ -147,7 +147,7 @@ impl TunnelDoor {
                 Ok(Some((peer, joined))) => lane::run(peer, joined).await,
                 Ok(None) => {}
                 Err(_) => {
-                    door.ledger.refusals.count(Refusal::HandshakeTimeout);
+                    door.accounts.refusals.count(Refusal::HandshakeTimeout);
                 }
             }
         });
@@ -178,12 +178,12 @@ impl TunnelDoor {
                 joined.prepare_for_role(&peer.settings.lanes);
                 Some((Arc::clone(peer), joined))
             }
-            Err(error) if error.is_of_the_moment() => {
+            Err(error) if error.is_transient() => {
                 tracing::debug!(%source, peer = peer.name(), %error, "lane turned back");
                 None
             }
             Err(error) => {
-                self.ledger.refusals.count(Refusal::BadHello);
+                self.accounts.refusals.count(Refusal::BadHello);
                 if matches!(error, HelloFailure::Hello(_)) {
                     peer.trouble(LinkState::Refused, format!("{source}: {error}"));
                 }
@@ -222,7 +222,7 @@ impl TunnelDoor {
             }
             AcceptError::Io(error) => (Refusal::BadHandshake, format!("left during the handshake: {error}")),
         };
-        self.ledger.refusals.count(refusal);
+        self.accounts.refusals.count(refusal);
         self.log(source, &line);
     }
 

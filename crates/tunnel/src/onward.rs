@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 use oncewire_config::{Access, Network, Policies};
 use oncewire_host::connects::ConnectShortage;
-use oncewire_host::seldom::Seldom;
+use oncewire_host::log_throttle::LogThrottle;
 use oncewire_host::sockets;
 use oncewire_link::OpenRequest;
 use oncewire_report::Refusal;
@@ -45,7 +45,7 @@ pub struct Onward {
     /// Failed connects for lack of ports or files.
     pub shortage: Arc<ConnectShortage>,
     /// Rate limit of lines about denied destinations.
-    pub log: Arc<Seldom>,
+    pub log: Arc<LogThrottle>,
 }
 
 /// This gateway's own sockets: their listening addresses, closed to peers, and whether outgoing connections
@@ -178,7 +178,7 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
         }
         Err(failure) => {
             if failure == OpenFailure::NotAllowed {
-                peer.ledger.refusals.count(Refusal::NotAllowedTo);
+                peer.accounts.refusals.count(Refusal::NotAllowedTo);
             }
             tracing::debug!(peer = peer.name(), destination = %open.destination, %failure, "onward connect failed");
         }

@@ -29,7 +29,7 @@ use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{Destination, FlowId, GroupFrame, LaneId, Network};
 use oncewire_config::Usual;
 use oncewire_host::clock::Clock;
-use oncewire_host::seldom::Seldom;
+use oncewire_host::log_throttle::LogThrottle;
 use oncewire_host::tasks::Tasks;
 use oncewire_keys::PublicKey;
 use oncewire_link::{Adapt, Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
@@ -41,11 +41,11 @@ use super::count::WireCounter;
 use super::effort::EffortMeter;
 use super::lane::LaneSignal;
 use super::onward::{self, Onward};
+use crate::accounts::TrafficAccounts;
 use crate::chunks::ChunkStore;
 use crate::flows::Flow;
 use crate::flows::ahead::AheadBytes;
 use crate::lane::options::LaneOptions;
-use crate::ledger::Ledger;
 use crate::neighbours::{Member, PendingShare};
 
 use flows::FlowEntry;
@@ -89,7 +89,7 @@ pub struct Peer {
     /// Wakes the dialler: the link wants lanes, or lost one.
     pub(crate) dial: Notify,
     ours: PublicKey,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) accounts: Arc<TrafficAccounts>,
     clock: Clock,
     /// Tasks ending with the peer.
     pub tasks: Arc<Tasks>,
@@ -126,24 +126,24 @@ pub struct Peer {
     short_lived: AtomicU64,
     lived_on: AtomicBool,
     effort: Arc<EffortMeter>,
-    pace_log: Seldom,
+    pace_log: LogThrottle,
     /// A peer can come and go at any rate.
-    reach_log: Seldom,
+    reach_log: LogThrottle,
     /// A change is held back for a later report.
     reach_unsaid: AtomicBool,
-    leaving_log: Seldom,
+    leaving_log: LogThrottle,
     /// Notes repeated with each new lane or store.
-    note_log: Seldom,
+    note_log: LogThrottle,
     /// A breaking link loses its lanes one by one.
-    resume_log: Seldom,
+    resume_log: LogThrottle,
     /// Two gateways with one key may restart each other's links without end.
-    restart_log: Seldom,
+    restart_log: LogThrottle,
     /// A peer can ask for any number of blocks again.
-    mismatch_log: Seldom,
+    mismatch_log: LogThrottle,
     /// Applications at either end can ask for denied destinations at any rate.
-    denied_log: Seldom,
+    denied_log: LogThrottle,
     /// Each instance of it may be outside its group.
-    group_log: Seldom,
+    group_log: LogThrottle,
     /// Rate limit of its announcements as a group member.
     hearing: Mutex<Hearing>,
 }
@@ -197,7 +197,7 @@ impl Peer {
         onward: Onward,
         ours: PublicKey,
         clock: Clock,
-        ledger: Arc<Ledger>,
+        accounts: Arc<TrafficAccounts>,
         tasks: Arc<Tasks>,
         logs: PeerLogs,
     ) -> Arc<Self> {
@@ -240,7 +240,7 @@ impl Peer {
             wire: Arc::default(),
             dial: Notify::new(),
             clock,
-            ledger,
+            accounts,
             tasks,
             core: Mutex::new(core),
             may_keep,
@@ -262,16 +262,16 @@ impl Peer {
             short_lived: AtomicU64::new(0),
             lived_on: AtomicBool::new(false),
             effort,
-            pace_log: Seldom::default(),
-            reach_log: Seldom::bursts(BURST, BURST_PERIOD),
+            pace_log: LogThrottle::default(),
+            reach_log: LogThrottle::bursts(BURST, BURST_PERIOD),
             reach_unsaid: AtomicBool::new(false),
-            leaving_log: Seldom::default(),
-            note_log: Seldom::bursts(BURST, BURST_PERIOD),
-            resume_log: Seldom::default(),
-            restart_log: Seldom::default(),
-            mismatch_log: Seldom::default(),
-            denied_log: Seldom::bursts(BURST, BURST_PERIOD),
-            group_log: Seldom::default(),
+            leaving_log: LogThrottle::default(),
+            note_log: LogThrottle::bursts(BURST, BURST_PERIOD),
+            resume_log: LogThrottle::default(),
+            restart_log: LogThrottle::default(),
+            mismatch_log: LogThrottle::default(),
+            denied_log: LogThrottle::bursts(BURST, BURST_PERIOD),
+            group_log: LogThrottle::default(),
             hearing: Mutex::new(Hearing::new(clock.now())),
         });
         peer.touch();
@@ -435,11 +435,11 @@ impl Peer {
 
     /// Hands on a member's frame. A request beyond the rate limit is refused, to spare its sender the wait;
     /// anything else beyond is dropped.
-    fn hear(self: &Arc<Self>, member: &Member, frame: GroupFrame) {
+    fn admit(self: &Arc<Self>, member: &Member, frame: GroupFrame) {
         if self.hearing.lock().admits(&frame, self.clock.now()) {
-            return member.neighbours.handle_said(self, frame);
+            return member.neighbours.handle_group_frame(self, frame);
         }
-        member.neighbours.count_unheard(&member.key, &frame);
+        member.neighbours.count_rejected(&member.key, &frame);
         if let Some(refusal) = refusal(&frame) {
             // A member not taking its answers need not have them.
             _ = self.tell_group(refusal);
@@ -457,7 +457,7 @@ impl Peer {
             if due.reach {
                 member.neighbours.handle_link();
             }
-            due.said.into_iter().for_each(|frame| self.hear(member, frame));
+            due.said.into_iter().for_each(|frame| self.admit(member, frame));
             if !due.stored.is_empty() {
                 member.neighbours.handle_stored(self, due.stored);
             }

@@ -328,8 +328,8 @@ mod tests {
             group: None,
             found: false,
         };
-        let (ledger, tasks, logs) = (Arc::default(), Arc::new(Tasks::new()), PeerLogs::default());
-        Peer::new(settings, Onward::default(), ours, Clock::start(), ledger, tasks, logs)
+        let (accounts, tasks, logs) = (Arc::default(), Arc::new(Tasks::new()), PeerLogs::default());
+        Peer::new(settings, Onward::default(), ours, Clock::start(), accounts, tasks, logs)
     }
 
     fn watched() -> Watched {

@@ -100,8 +100,8 @@ impl Gateway {
         let changed = match &mut self.rules {
             Some(loaded) => loaded.change(rules, entrances).await,
             None if wanted => {
-                let (ledger, held) = (Arc::clone(&self.site.ledger), Arc::clone(&self.site.held));
-                let loaded = rules::load(&config.gateway.name, rules, entrances, ledger, held).await;
+                let (accounts, held) = (Arc::clone(&self.site.accounts), Arc::clone(&self.site.held));
+                let loaded = rules::load(&config.gateway.name, rules, entrances, accounts, held).await;
                 loaded.map(|loaded| {
                     self.rules = Some(loaded);
                     true

@@ -11,13 +11,13 @@ use oncewire_codec::contract::{ChunkStats, LogStart, LogStarts, ReceiveStats, Se
 use oncewire_config::{Codec, PeerChoice};
 use oncewire_intercept::Entrance;
 use oncewire_link::{FlowStats, PaceStats};
-use oncewire_logs::{Logs, NotKept, Unkept};
+use oncewire_logs::{Logs, PersistError, PersistFailure};
 use oncewire_report::{
     ClearReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
     LanesReport, LogStartReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
 };
+use oncewire_tunnel::accounts::{self, TrafficAccounts};
 use oncewire_tunnel::chunks::ChunkStore;
-use oncewire_tunnel::ledger::{self, Ledger};
 use oncewire_tunnel::listener::TunnelDoor;
 use oncewire_tunnel::neighbours::Neighbours;
 use oncewire_tunnel::peer::Peer;
@@ -32,7 +32,7 @@ pub(super) struct Report {
     /// The part changed by a reload.
     pub(super) state: watch::Sender<Arc<State>>,
     pub(super) tunnel: Arc<TunnelDoor>,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) accounts: Arc<TrafficAccounts>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) started: Instant,
     pub(super) store: Option<Arc<ChunkStore>>,
@@ -51,7 +51,7 @@ const LOG_LIMIT: Duration = Duration::from_millis(20);
 impl Source for Report {
     fn status(&self) -> StatusReport {
         let state = self.state();
-        let destinations = self.ledger.destinations.report(|open| {
+        let destinations = self.accounts.destinations.report(|open| {
             state.peers.iter().for_each(|peer| peer.list_open(open));
         });
         StatusReport { destinations, ..self.figures() }
@@ -79,7 +79,7 @@ impl Source for Report {
             gateway: self.gateway(&state, memory),
             peers,
             intercepts: intercepts(&state),
-            flows_not_coded: self.ledger.not_coded.rows(),
+            flows_not_coded: self.accounts.not_coded.rows(),
             store,
             groups: self.neighbours.reports(),
             discovery: self.discovery(),
@@ -94,7 +94,7 @@ impl Source for Report {
         };
         let state = self.state();
         let on_links = state.peers.iter().flat_map(of);
-        FlowsReport::new(on_links.chain(self.ledger.connections.flows()).collect())
+        FlowsReport::new(on_links.chain(self.accounts.connections.flows()).collect())
     }
 
     fn clear_cache(&self, peer: Option<String>) -> Clearing {
@@ -165,13 +165,13 @@ impl Report {
     }
 
     /// Returns the record of reasons against opening logs.
-    fn not_kept(&self) -> NotKept {
+    fn not_kept(&self) -> PersistFailure {
         self.logs.as_ref().map(Logs::not_kept).unwrap_or_default()
     }
 
     fn gateway(&self, state: &State, memory: u64) -> GatewayReport {
         // A common obstacle to all logs is more informative than a single one.
-        let of_peers = || Unkept::oldest(state.peers.iter().flat_map(|peer| peer.unkept_logs()));
+        let of_peers = || PersistError::oldest(state.peers.iter().flat_map(|peer| peer.unkept_logs()));
         let unkept = self.not_kept().unkept().or_else(of_peers);
         GatewayReport {
             name: state.config.gateway.name.clone(),
@@ -184,10 +184,10 @@ impl Report {
             logs_not_kept_s: unkept.as_ref().map(|unkept| unkept.since.elapsed().as_secs_f64()),
             logs_not_kept: unkept.map(|unkept| unkept.why),
             log_lines_dropped: log_lines::dropped(),
-            not_arriving: self.ledger.arrivals.sentence(),
-            connects_without_port: self.ledger.connects.without_port(),
+            not_arriving: self.accounts.arrivals.sentence(),
+            connects_without_port: self.accounts.connects.without_port(),
             handshakes_pending: self.tunnel.pending() as u64,
-            refused: self.ledger.refusals.counts(),
+            refused: self.accounts.refusals.counts(),
             announces: state.config.gateway.announce.iter().map(ToString::to_string).collect(),
         }
     }
@@ -369,7 +369,7 @@ fn names_in(chunks: &ChunkStats) -> NamesIn {
 }
 
 fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {
-    let reason = ledger::reason(flow.outcome);
+    let reason = accounts::reason(flow.outcome);
     FlowReport {
         id: Some(format!("{:032x}", flow.name)),
         peer: Some(peer.to_owned()),

@@ -15,11 +15,11 @@ use oncewire_keys::tls::{self, PinnedKeys};
 use oncewire_link::{Adapt, LinkConfig};
 use oncewire_logs::{LogOwner, Logs, Patience, PeerLogs, Place, Taken};
 use oncewire_mesh::MemberId;
+use oncewire_tunnel::accounts::TrafficAccounts;
 use oncewire_tunnel::chunks::{self, ChunkStore, OpenError};
 use oncewire_tunnel::dialer;
 use oncewire_tunnel::lane::options::LaneOptions;
 use oncewire_tunnel::lane::tls_tcp::Dialling;
-use oncewire_tunnel::ledger::Ledger;
 use oncewire_tunnel::listener::{Guests, TunnelDoor, TunnelPort};
 use oncewire_tunnel::neighbours::{self, Inbox, Member, Neighbours};
 use oncewire_tunnel::onward::{Onward, OwnSockets};
@@ -36,7 +36,7 @@ use super::{StartError, log_sizes};
 
 /// Parts shared by all pieces, for as long as the process runs.
 pub(super) struct Site {
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) accounts: Arc<TrafficAccounts>,
     pub(super) heads: Heads,
     pub(super) tasks: Arc<Tasks>,
     pub(super) stopped: watch::Receiver<bool>,
@@ -126,10 +126,10 @@ impl Site {
             found: peer.found,
         };
         let dialling = self.dialling(config, &settings).map_err(StartError::Tls)?;
-        let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::new(Tasks::new()));
+        let (accounts, tasks) = (Arc::clone(&self.accounts), Arc::new(Tasks::new()));
         let onward = self.onward(config, peer);
         let told = peer.told.clone();
-        let peer = Peer::new(settings, onward, ours, self.clock, ledger, Arc::clone(&tasks), logs);
+        let peer = Peer::new(settings, onward, ours, self.clock, accounts, Arc::clone(&tasks), logs);
         peer.announce(told);
         tasks.spawn(Arc::clone(&peer).run_timer());
         if peer.settings.link.adapt != Adapt::Off {
@@ -163,7 +163,7 @@ impl Site {
             policies: config.policies.clone(),
             sources: peer.allow_sources.clone(),
             keepalive: config.gateway.keepalive,
-            shortage: Arc::clone(&self.ledger.connects),
+            shortage: Arc::clone(&self.accounts.connects),
             ..Onward::default()
         }
     }
@@ -180,7 +180,7 @@ impl Site {
             pinned,
             ours: identity.public_key(),
             own: self.own.clone(),
-            shortage: Arc::clone(&self.ledger.connects),
+            shortage: Arc::clone(&self.accounts.connects),
             known: Mutex::default(),
         }))
     }
@@ -230,8 +230,8 @@ impl Site {
 
     /// Makes the router of flows.
     pub(super) fn router(&self, config: &Arc<Config>, peering: &Arc<Peering>) -> Arc<Router> {
-        let (ledger, current) = (Arc::clone(&self.ledger), self.router.clone());
-        Router::new(Arc::clone(config), Arc::clone(peering), ledger, self.own.clone(), current)
+        let (accounts, current) = (Arc::clone(&self.accounts), self.router.clone());
+        Router::new(Arc::clone(config), Arc::clone(peering), accounts, self.own.clone(), current)
     }
 
     /// Starts holding SYNs if configured, unless already started; before the rules leading them here.
@@ -257,9 +257,9 @@ impl Site {
         router: &Arc<Router>,
         bound: Bound,
     ) -> Arc<Entrance> {
-        let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
+        let (accounts, tasks) = (Arc::clone(&self.accounts), Arc::clone(&self.tasks));
         let (heads, held, stopped) = (self.heads.clone(), Arc::clone(&self.held), self.stopped.clone());
-        let door = Door::new(intercept.clone(), Arc::clone(router), ledger, heads, held, tasks, stopped);
+        let door = Door::new(intercept.clone(), Arc::clone(router), accounts, heads, held, tasks, stopped);
         let listeners: Vec<_> = std::iter::once(bound.listener).chain(bound.twin).map(Arc::new).collect();
         let entrance = Entrance::new(bound.address, door, &listeners);
         for listener in listeners {

@@ -36,11 +36,12 @@ fn obstacles_of(config: &Config, account: &Account) -> Vec<String> {
     for (key, path) in state.chain(store) {
         // A missing file is created in its last existing ancestor.
         let there = path.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)));
-        let Some((there, folder)) = there.filter(|(path, folder)| folder.is_dir() && !has_access_list(path))
+        let Some((there, directory)) =
+            there.filter(|(path, directory)| directory.is_dir() && !has_access_list(path))
         else {
             continue;
         };
-        if !may(account, &folder, WRITE | SEARCH) {
+        if !may(account, &directory, WRITE | SEARCH) {
             let there = there.display();
             lines.push(format!(
                 "{key}: {user}, as whom it runs, cannot write to {there}; change its owner or mode"

@@ -10,7 +10,7 @@ use oncewire_report::DiscoveryReport;
 use tokio::net::UdpSocket;
 
 use crate::common::{LIMIT, nobody, until, within};
-use crate::neighbours::{LEN, Plan, fetch, file, files_for, folder, group, same, told, tunnel};
+use crate::neighbours::{LEN, Plan, directory, fetch, file, files_for, group, same, told, tunnel};
 
 /// A gateway's address for notes.
 fn notes(gateway: &Gateway) -> SocketAddr {
@@ -35,7 +35,7 @@ async fn met(gateways: &[&Gateway]) {
 async fn one_seed_leads_to_all_gateways_and_sharing() {
     within(async {
         let origin = files_for(3, 21, same).await;
-        let dir = folder(&["hub", "first", "second", "third"]);
+        let dir = directory(&["hub", "first", "second", "third"]);
         let town = Some("town");
         let hub = Plan::new("hub").peer("first", town, None).peer("second", town, None);
         let hub = hub.peer("third", town, None).start(dir.path()).await;
@@ -84,7 +84,7 @@ async fn one_seed_leads_to_all_gateways_and_sharing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renamed_group_keeps_its_links() {
     within(async {
-        let dir = folder(&["first", "second", "third"]);
+        let dir = directory(&["first", "second", "third"]);
         let plan = at_town("first", &[]).peer("second", Some("town"), None);
         let mut first = plan.start(dir.path()).await;
         let second = Plan::new("second").at("town").peer("first", Some("town"), tunnel(&first));
@@ -112,7 +112,7 @@ async fn renamed_group_keeps_its_links() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gateway_is_found_at_its_reloaded_address() {
     within(async {
-        let dir = folder(&["first", "second"]);
+        let dir = directory(&["first", "second"]);
         let key = |name| Identity::load(&dir.path().join(format!("{name}.key"))).unwrap().public_key();
         let (dials, dialled) = ("first", "second");
         let (dials, dialled) = if key(dials) < key(dialled) { (dials, dialled) } else { (dialled, dials) };
@@ -138,7 +138,7 @@ async fn gateway_is_found_at_its_reloaded_address() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stranger_gets_no_answer_and_replays_find_nobody() {
     within(async {
-        let dir = folder(&["first", "second"]);
+        let dir = directory(&["first", "second"]);
         let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         // One with notes overheard by the stranger, and one without knowledge of it.
         let heard = at_town("first", &[stranger.local_addr().unwrap()]).start(dir.path()).await;
@@ -183,7 +183,7 @@ async fn stranger_gets_no_answer_and_replays_find_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_keys_and_sites_are_not_found() {
     within(async {
-        let (dir, foreign) = (folder(&["first", "second", "third"]), folder(&["second"]));
+        let (dir, foreign) = (directory(&["first", "second", "third"]), directory(&["second"]));
         assert_ne!(
             GroupKey::load(&dir.path().join("group.key")).unwrap(),
             GroupKey::load(&foreign.path().join("group.key")).unwrap()

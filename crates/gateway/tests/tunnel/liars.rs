@@ -29,7 +29,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::common::{LIMIT, noise, until, within};
-use crate::neighbours::{LEN, Plan, fetch, file, files_for, folder, group, same, told, tunnel};
+use crate::neighbours::{LEN, Plan, directory, fetch, file, files_for, group, same, told, tunnel};
 
 /// Its answer to a request for a chunk.
 #[derive(Clone, Copy, Debug)]
@@ -307,7 +307,7 @@ async fn third(dir: &Path, first: &Gateway) -> Gateway {
 /// and has then fetched a file without asking the liar for anything.
 async fn is_found_out_and_left_alone(lie: Lie, seed: u64) {
     let origin = files_for(2, seed, same).await;
-    let dir = folder(&["hub", "first", "second", "third", "liar"]);
+    let dir = directory(&["hub", "first", "second", "third", "liar"]);
     let town = Some("town");
     let hub = Plan::new("hub").peer("first", town, None).peer("second", town, None).start(dir.path()).await;
     let branch = |name| Plan::new(name).at("town").peer("hub", None, tunnel(&hub));
@@ -376,7 +376,7 @@ async fn silent_neighbour_is_avoided() {
 async fn babbling_member_is_limited_and_costs_no_savings() {
     within(async {
         let origin = files_for(2, 25, same).await;
-        let dir = folder(&["hub", "branch", "liar"]);
+        let dir = directory(&["hub", "branch", "liar"]);
         let town = Some("town");
         let hub = Plan::new("hub").peer("branch", town, None).peer("liar", town, None);
         let hub = hub.start(dir.path()).await;
@@ -407,7 +407,7 @@ async fn babbling_member_is_limited_and_costs_no_savings() {
 async fn flooding_member_is_refused_and_others_are_served() {
     within(async {
         let origin = files_for(2, 26, same).await;
-        let dir = folder(&["hub", "first", "second", "third", "liar"]);
+        let dir = directory(&["hub", "first", "second", "third", "liar"]);
         let town = Some("town");
         let hub = Plan::new("hub").peer("first", town, None).peer("second", town, None);
         let hub = hub.start(dir.path()).await;

@@ -138,7 +138,7 @@ const DAMAGES: [(&str, Damage); 6] = [
     ("emptied", |file| fs::write(file, "").unwrap()),
     ("gone", |file| fs::remove_file(file).unwrap()),
     ("noise", |file| fs::write(file, noise(3, 100_000)).unwrap()),
-    ("a folder", |file| {
+    ("a directory", |file| {
         fs::remove_file(file).unwrap();
         fs::create_dir(file).unwrap();
     }),
@@ -220,7 +220,7 @@ async fn lost_state_costs_one_cold_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_gateways_cannot_share_a_state_folder() {
+async fn two_gateways_cannot_share_a_state_directory() {
     within(async {
         let lives = Lives::begin().await;
         let listen = lives.hub.as_ref().unwrap().local_addrs().tunnel[0].to_string();
@@ -373,16 +373,16 @@ async fn failed_clearing_of_one_peer_spares_the_others() {
             1,
         );
         let hub = start(dir.path(), &config).await.unwrap();
-        let folders = [first, second, third].map(|key| dir.path().join("state/logs").join(hex(key)));
-        for folder in &folders {
-            fs::write(folder.join("hints"), "known").unwrap();
+        let directories = [first, second, third].map(|key| dir.path().join("state/logs").join(hex(key)));
+        for directory in &directories {
+            fs::write(directory.join("hints"), "known").unwrap();
         }
         // A rewritten file first has this name. The first peer's logs and the second's hints cannot be
         // rewritten.
         for file in ["out.idx", "in.idx"]
-            .map(|index| folders[0].join(index))
+            .map(|index| directories[0].join(index))
             .iter()
-            .chain([&folders[1].join("hints")])
+            .chain([&directories[1].join("hints")])
         {
             assert!(file.exists(), "{file:?}");
             fs::create_dir(format!("{}.new", file.display())).unwrap();
@@ -396,7 +396,7 @@ async fn failed_clearing_of_one_peer_spares_the_others() {
             assert!(answer.contains(failed), "{answer}");
         }
         assert!(!answer.contains("third"), "{answer}");
-        let stays = folders.map(|folder| fs::read(folder.join("hints")).unwrap() == b"known");
+        let stays = directories.map(|directory| fs::read(directory.join("hints")).unwrap() == b"known");
         assert_eq!(stays, [false, true, false]);
     })
     .await;
@@ -411,10 +411,10 @@ async fn link_without_names_keeps_the_saved_hints() {
         let config =
             hub_config(branch, "codec = \"endre\"").replacen("key_file", "state = \"state\"\nkey_file", 1);
         let hub = start(dir.path(), &config).await.unwrap();
-        let folder = fs::read_dir(dir.path().join("state/logs")).unwrap().next().unwrap().unwrap().path();
-        fs::write(folder.join("hints"), "known").unwrap();
+        let directory = fs::read_dir(dir.path().join("state/logs")).unwrap().next().unwrap().unwrap().path();
+        fs::write(directory.join("hints"), "known").unwrap();
         hub.shutdown(LIMIT).await;
-        assert_eq!(fs::read(folder.join("hints")).unwrap(), b"known");
+        assert_eq!(fs::read(directory.join("hints")).unwrap(), b"known");
     })
     .await;
 }

@@ -119,7 +119,7 @@ impl Plan {
 }
 
 /// A directory with the keys of these gateways and of a group.
-pub(crate) fn folder(names: &[&str]) -> TempDir {
+pub(crate) fn directory(names: &[&str]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in names {
         Identity::create(&dir.path().join(format!("{name}.key"))).unwrap();
@@ -227,7 +227,7 @@ struct Town {
 impl Town {
     async fn start(seed: u64, change: fn(&[u8]) -> Vec<u8>) -> Self {
         let origin = files(seed, change).await;
-        let dir = folder(&["hub", "first", "second"]);
+        let dir = directory(&["hub", "first", "second"]);
         let hub = Plan::new("hub").peer("first", Some("town"), None).peer("second", Some("town"), None);
         let hub = hub.start(dir.path()).await;
         let first =
@@ -303,7 +303,7 @@ async fn vanished_neighbour_changes_no_byte() {
 async fn content_of_one_hub_is_named_by_another() {
     within(async {
         let origin = files(3, same).await;
-        let dir = folder(&["east", "west", "branch"]);
+        let dir = directory(&["east", "west", "branch"]);
         let east = Plan::new("east").peer("branch", None, None).start(dir.path()).await;
         let west = Plan::new("west").peer("branch", None, None).start(dir.path()).await;
         let branch = Plan::new("branch").peer("east", None, tunnel(&east)).peer("west", None, tunnel(&west));
@@ -320,7 +320,7 @@ async fn content_of_one_hub_is_named_by_another() {
 async fn gateway_without_the_group_setting_is_no_member() {
     within(async {
         let origin = files(4, same).await;
-        let dir = folder(&["hub", "branch"]);
+        let dir = directory(&["hub", "branch"]);
         let hub = Plan { grouped: false, ..Plan::new("hub").peer("branch", None, None) };
         let hub = hub.start(dir.path()).await;
         let branch = Plan::new("branch").at("town").peer("hub", Some("town"), tunnel(&hub));
@@ -338,7 +338,7 @@ async fn gateway_without_the_group_setting_is_no_member() {
 async fn peer_with_another_group_key_shares_nothing_of_the_group() {
     within(async {
         let origin = files(7, same).await;
-        let dir = folder(&["hub", "branch"]);
+        let dir = directory(&["hub", "branch"]);
         let hub = Plan::new("hub").peer("branch", None, None).start(dir.path()).await;
         // For example, a branch with the group's former key.
         std::fs::remove_file(dir.path().join("group.key")).unwrap();
@@ -369,7 +369,7 @@ async fn peer_with_another_group_key_shares_nothing_of_the_group() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloaded_group_has_its_new_name() {
     within(async {
-        let dir = folder(&["hub", "branch"]);
+        let dir = directory(&["hub", "branch"]);
         let plan = Plan::new("hub").peer("branch", None, None);
         let mut hub = plan.start(dir.path()).await;
         until(|| group(&hub).name == "all").await;
@@ -384,7 +384,7 @@ async fn reloaded_group_has_its_new_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn empty_group_is_not_reported() {
     within(async {
-        let dir = folder(&["hub", "branch"]);
+        let dir = directory(&["hub", "branch"]);
         let plan = Plan::new("branch").at("town").peer("hub", Some("town"), None);
         let mut branch = plan.start(dir.path()).await;
         let names = |gateway: &Gateway| -> Vec<String> {
@@ -407,7 +407,7 @@ async fn empty_group_is_not_reported() {
 /// Has a hub name chunks missing at two gateways of a site to both at once; returns the crossed bytes, and
 /// the number of chunks one had from the other's fetch.
 async fn fetch_shared_misses(origin: &Origin, data: &[u8]) -> (u64, u64) {
-    let dir = folder(&["hub", "gone", "first", "second"]);
+    let dir = directory(&["hub", "gone", "first", "second"]);
     let town = Some("town");
     let hub = Plan::new("hub").peer("gone", town, None).peer("first", town, None);
     let hub = hub.peer("second", town, None).start(dir.path()).await;
@@ -459,7 +459,7 @@ async fn neighbours_hear_of_pending_bytes() {
 /// meanwhile.
 async fn neighbour_hears_of_pending_bytes() -> bool {
     let origin = files_for(2, 8, same).await;
-    let dir = folder(&["hub", "gone", "first", "second"]);
+    let dir = directory(&["hub", "gone", "first", "second"]);
     let town = Some("town");
     // Slow enough for a look in between.
     let hub = Plan { link: "rate_limit = \"2 Mbit/s\"\n", ..Plan::new("hub") };

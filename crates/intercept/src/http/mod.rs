@@ -87,7 +87,7 @@ pub(super) async fn serve(
         }
     });
     // An answer may still be with us when its flow has long ended.
-    let _serving = door.ledger.serving();
+    let _serving = door.accounts.serving();
     match serve_requests((&stream, interim), service, IDLE_LIMIT, last(door)).await {
         Ok(()) if !client.is_tunnel.load(Relaxed) => {
             if client.interim.is_settled() {
@@ -96,17 +96,17 @@ pub(super) async fn serve(
             }
             hear_out(&stream, door.stopped.clone()).await;
         }
-        Err(Broken::Http(error)) if error.is_parse() => {
+        Err(ServeError::Http(error)) if error.is_parse() => {
             door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
         }
-        Err(Broken::Head(excess)) => refuse_head(&client, &stream, excess).await,
-        Ok(()) | Err(Broken::Http(_) | Broken::Gone) => {}
+        Err(ServeError::Head(excess)) => refuse_head(&client, &stream, excess).await,
+        Ok(()) | Err(ServeError::Http(_) | ServeError::Gone) => {}
     }
 }
 
 /// Why the serving of requests ended early.
 #[derive(Debug)]
-enum Broken {
+enum ServeError {
     Http(hyper::Error),
     Head(Excess),
     /// The client is gone.
@@ -167,7 +167,7 @@ async fn serve_requests(
     service: impl HttpService<Incoming, ResBody = Answer, Error = Infallible, Future: Send + 'static>,
     idle: Duration,
     last: impl Future<Output = ()>,
-) -> Result<(), Broken> {
+) -> Result<(), ServeError> {
     let head = Arc::clone(interim.head());
     let mut serving = pin!(
         hyper::server::conn::http1::Builder::new()
@@ -191,11 +191,11 @@ async fn serve_requests(
                     // Its answers are with the system, perhaps not all sent yet.
                     sockets::end_cleanly(stream);
                 }
-                return served.map_err(Broken::Http);
+                return served.map_err(ServeError::Http);
             }
-            excess = &mut excess => return Err(Broken::Head(excess)),
+            excess = &mut excess => return Err(ServeError::Head(excess)),
             // During the wait for an answer the client's socket has no other reader.
-            () = &mut gone => return Err(Broken::Gone),
+            () = &mut gone => return Err(ServeError::Gone),
             never = &mut kept => match never {},
             // Kept connections to origins would be waited for.
             () = &mut last, if !is_told => {
@@ -524,7 +524,7 @@ mod tests {
         let served =
             serve_requests((&stream, interim), service_fn(answer), idle, std::future::pending()).await;
         drop(stream);
-        assert!(matches!(served, Err(Broken::Http(error)) if error.is_timeout()));
+        assert!(matches!(served, Err(ServeError::Http(error)) if error.is_timeout()));
         let mut got = Vec::new();
         client.read_to_end(&mut got).await.unwrap();
         assert!(got.ends_with(&[7; LEN]), "{} bytes", got.len());

@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use oncewire_host::tasks::Tasks;
+use oncewire_tunnel::accounts::direct::{Direct, Towards};
 use oncewire_tunnel::flows::Flow;
 use oncewire_tunnel::flows::pump::Backlog;
 use oncewire_tunnel::flows::stream::FlowStream;
-use oncewire_tunnel::ledger::direct::{Direct, Towards};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;

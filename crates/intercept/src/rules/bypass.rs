@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use oncewire_config::{Network, PathChoice, PeerChoice, Policies};
 use oncewire_report::{Outcome, Reason};
-use oncewire_tunnel::ledger::Ledger;
+use oncewire_tunnel::accounts::TrafficAccounts;
 use parking_lot::Mutex;
 
 use super::RuleSet;
@@ -149,7 +149,7 @@ impl RuleSet {
 
 /// Adds the kernel's counts of bypassed connections to the gateway's own.
 pub(super) struct Bypassed {
-    ledger: Arc<Ledger>,
+    accounts: Arc<TrafficAccounts>,
     /// The kernel's counters at the last read, by policy.
     read: Mutex<BTreeMap<usize, u64>>,
     /// Losses so far.
@@ -157,8 +157,8 @@ pub(super) struct Bypassed {
 }
 
 impl Bypassed {
-    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
-        Self { ledger, read: Mutex::default(), losses: Mutex::default() }
+    pub(super) fn new(accounts: Arc<TrafficAccounts>) -> Self {
+        Self { accounts, read: Mutex::default(), losses: Mutex::default() }
     }
 
     /// Reads the counters of a loaded table.
@@ -171,7 +171,7 @@ impl Bypassed {
             let more = count.checked_sub(before).unwrap_or(count);
             if let Some(conditions) = conditions.get(&policy).filter(|_| more > 0) {
                 let which = format!("(policy {policy}: {conditions})");
-                self.ledger.not_coded.count_all(more, None, &which, Outcome::Bypassed, Reason::Policy);
+                self.accounts.not_coded.count_all(more, None, &which, Outcome::Bypassed, Reason::Policy);
             }
         }
     }
@@ -182,25 +182,25 @@ impl Bypassed {
         let before = std::mem::replace(&mut *self.losses.lock(), losses);
         let more = losses.since(before);
         if more != Losses::default() {
-            self.ledger.arrivals.tell(more.connections, more.answers, &rules.stops());
+            self.accounts.arrivals.tell(more.connections, more.answers, &rules.stops());
         }
     }
 
     /// Whether the obstacle to intercepted connections is gone.
     pub(super) fn is_mended(&self, rules: &RuleSet) -> bool {
-        self.ledger.arrivals.has_reason() && rules.stops().is_empty()
+        self.accounts.arrivals.has_reason() && rules.stops().is_empty()
     }
 
     /// Whether connections were lost lately; they pass until rules are loaded anew.
     pub(super) fn has_losses(&self) -> bool {
-        self.ledger.arrivals.sentence().is_some()
+        self.accounts.arrivals.sentence().is_some()
     }
 
     /// Forgets earlier counts: another table begins to count.
     pub(super) fn begin_anew(&self) {
         self.read.lock().clear();
         *self.losses.lock() = Losses::default();
-        self.ledger.arrivals.forget();
+        self.accounts.arrivals.forget();
     }
 }
 
@@ -422,9 +422,9 @@ mod tests {
         };
         let rules = super::super::text::tests::excluding(Exclusions(vec![ssh]));
         let table = |packets| format!("\tcounter policy-2 {{\n\t\tpackets {packets} bytes 60\n\t}}\n");
-        let ledger = Arc::new(Ledger::default());
-        let bypassed = Bypassed::new(Arc::clone(&ledger));
-        let counted = || ledger.not_coded.rows().first().map(|row| row.count);
+        let accounts = Arc::new(TrafficAccounts::default());
+        let bypassed = Bypassed::new(Arc::clone(&accounts));
+        let counted = || accounts.not_coded.rows().first().map(|row| row.count);
         bypassed.look(&rules, &table(0));
         assert_eq!(counted(), None);
         for (packets, sum) in [(3, 3), (3, 3), (5, 5), (1, 6)] {
@@ -433,7 +433,7 @@ mod tests {
         }
         bypassed.begin_anew();
         bypassed.look(&rules, &table(2));
-        let row = ledger.not_coded.rows().remove(0);
+        let row = accounts.not_coded.rows().remove(0);
         assert_eq!((row.destination.as_str(), row.count, row.bytes), ("(policy 2: ports 22)", 8, 0));
         assert_eq!((row.outcome, row.reason), (Outcome::Bypassed, Reason::Policy));
     }

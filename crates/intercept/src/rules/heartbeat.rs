@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncewire_host::sockets;
-use oncewire_tunnel::ledger::Ledger;
+use oncewire_tunnel::accounts::TrafficAccounts;
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -26,7 +26,7 @@ pub(super) struct Heartbeat {
     loops: Vec<UdpSocket>,
     bridges: Mutex<BTreeMap<String, UdpSocket>>,
     held: Arc<Held>,
-    ledger: Arc<Ledger>,
+    accounts: Arc<TrafficAccounts>,
 }
 
 impl Heartbeat {
@@ -34,11 +34,11 @@ impl Heartbeat {
     ///
     /// # Errors
     /// If they cannot be marked, for want of CAP_NET_ADMIN, or there is not even IPv4's loopback address.
-    pub(super) fn new(mark: u32, held: Arc<Held>, ledger: Arc<Ledger>) -> io::Result<Self> {
+    pub(super) fn new(mark: u32, held: Arc<Held>, accounts: Arc<TrafficAccounts>) -> io::Result<Self> {
         let mut loops = vec![sockets::marked_loop(Ipv4Addr::LOCALHOST.into(), mark)?];
         // Without IPv6, none of its connections are to be taken in.
         loops.extend(sockets::marked_loop(Ipv6Addr::LOCALHOST.into(), mark));
-        Ok(Self { mark, loops, bridges: Mutex::default(), held, ledger })
+        Ok(Self { mark, loops, bridges: Mutex::default(), held, accounts })
     }
 
     /// Gives one sign of life to rules.
@@ -50,7 +50,7 @@ impl Heartbeat {
             let _ = socket.send(&[0]);
             while socket.recv(&mut [0; 8]).is_ok() {}
         }
-        if self.ledger.arrivals.connections_are_lost() {
+        if self.accounts.arrivals.connections_are_lost() {
             // Frames lifted from a bridge and not taken in would have to be routed.
             return;
         }

@@ -8,7 +8,7 @@ use oncewire_config::RulesBy;
 use oncewire_host::limits::Shortage;
 use oncewire_host::tasks::Tasks;
 use oncewire_host::{slow_disk, threads};
-use oncewire_tunnel::ledger::Ledger;
+use oncewire_tunnel::accounts::TrafficAccounts;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -29,7 +29,7 @@ pub struct Loaded {
 }
 
 /// Loads the rules of a gateway, if it is to load them itself, and begins to give signs of life. Bypassed
-/// connections are counted in `ledger`, every five seconds or so. Dropped at any time, it leaves no rules
+/// connections are counted in `accounts`, every five seconds or so. Dropped at any time, it leaves no rules
 /// behind.
 ///
 /// # Errors
@@ -38,14 +38,14 @@ pub async fn load(
     gateway: &str,
     rules: Option<RuleSet>,
     entrances: Vec<Weak<Entrance>>,
-    ledger: Arc<Ledger>,
+    accounts: Arc<TrafficAccounts>,
     held: Arc<Held>,
 ) -> Result<Loaded, LoadError> {
-    let heartbeat = Heartbeat::new(beat_mark(gateway), Arc::clone(&held), Arc::clone(&ledger))
+    let heartbeat = Heartbeat::new(beat_mark(gateway), Arc::clone(&held), Arc::clone(&accounts))
         .map_err(LoadError::Mark)?;
     let mut loaded = Loaded {
         current: Arc::default(),
-        bypassed: Arc::new(Bypassed::new(ledger)),
+        bypassed: Arc::new(Bypassed::new(accounts)),
         heartbeat: Arc::new(heartbeat),
         held,
         beats: Arc::new(Tasks::new()),

@@ -36,7 +36,9 @@ fn main() -> ExitCode {
     let series = match series::load(&paths) {
         Ok(series) => series,
         Err(error) => {
-            eprintln!("chunks: {error}\nchunks: tables are schemes and cost; all else is folders or files");
+            eprintln!(
+                "chunks: {error}\nchunks: tables are schemes and cost; all else is directories or files"
+            );
             return ExitCode::from(2);
         }
     };

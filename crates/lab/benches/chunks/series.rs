@@ -55,11 +55,11 @@ pub(crate) fn load(paths: &[&String]) -> io::Result<Vec<Series>> {
     }
     paths
         .iter()
-        .map(|path| if Path::new(path).is_dir() { folder(Path::new(path)) } else { files(path) })
+        .map(|path| if Path::new(path).is_dir() { directory(Path::new(path)) } else { files(path) })
         .collect()
 }
 
-fn folder(path: &Path) -> io::Result<Series> {
+fn directory(path: &Path) -> io::Result<Series> {
     let mut files =
         std::fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
     files.retain(|file| file.is_file());

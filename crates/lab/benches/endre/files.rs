@@ -25,7 +25,7 @@ impl Corpus {
     }
 }
 
-/// Reads the files named, and the corpora in the folders named.
+/// Reads the files named, and the corpora in the directories named.
 ///
 /// # Errors
 /// An unreadable file.
@@ -33,14 +33,14 @@ pub(crate) fn load(paths: &[&String]) -> io::Result<Vec<Corpus>> {
     let mut files = Vec::new();
     for path in paths {
         let path = Path::new(path);
-        let in_folder: Vec<PathBuf> =
+        let in_directory: Vec<PathBuf> =
             ENDRE.iter().map(|name| path.join(name)).filter(|file| file.is_file()).collect();
         match path.is_dir() {
-            true if in_folder.is_empty() => {
+            true if in_directory.is_empty() => {
                 let message = format!("{} has no corpora: scripts/corpora makes them", path.display());
                 return Err(io::Error::other(message));
             }
-            true => files.extend(in_folder),
+            true => files.extend(in_directory),
             false => files.push(path.to_owned()),
         }
     }

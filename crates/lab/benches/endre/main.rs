@@ -55,7 +55,10 @@ fn main() -> ExitCode {
         Ok(corpora) => corpora,
         Err(error) => {
             let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
-            eprintln!("endre: {error}\nendre: tables are {}; all else is files or folders", names.join(", "));
+            eprintln!(
+                "endre: {error}\nendre: tables are {}; all else is files or directories",
+                names.join(", ")
+            );
             return ExitCode::from(2);
         }
     };

@@ -47,7 +47,7 @@ impl Deployment {
     /// Builds the network and starts everything; `None`, with the reason printed, if impossible.
     pub(crate) fn start() -> Option<Self> {
         let network = Network::builder().line(Line::Plain).build_or_skip()?;
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let server = network.host("server").ip(Family::V4);
         for port in [PORTS.bypassed, PORTS.direct, PORTS.uncoded] {
             let listener =

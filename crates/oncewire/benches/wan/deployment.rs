@@ -44,7 +44,7 @@ impl Deployment {
         };
         let network = Network::builder().line(Line::emulated(&line)).congestion("cubic").build_or_skip()?;
         let server = network.host("server").ip(Family::V4);
-        let dir = tempfile::tempdir().expect("a folder for the client");
+        let dir = tempfile::tempdir().expect("a directory for the client");
         let programs = content.serve(network.host("server"));
         for port in PORTS {
             eventually("a service", LIMIT, || {
@@ -70,7 +70,7 @@ impl Deployment {
 
     /// Runs a workload once.
     pub(crate) fn run(&self, workload: &Workload) -> Taken {
-        let place = tempfile::tempdir_in(&self.dir).expect("an empty folder");
+        let place = tempfile::tempdir_in(&self.dir).expect("an empty directory");
         let mut command = Command::new("sh");
         command.args(["-c", &workload.line]).current_dir(&place).envs(self.environment.clone());
         let (before, start) = (self.wire(), Instant::now());

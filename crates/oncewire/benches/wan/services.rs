@@ -23,10 +23,10 @@ pub(crate) struct Content {
 impl Content {
     /// Makes all of it; generated content of text and logs, the same in each run.
     pub(crate) fn make() -> Self {
-        let content = Self { dir: tempfile::tempdir().expect("a folder for what is served") };
+        let content = Self { dir: tempfile::tempdir().expect("a directory for what is served") };
         let mut corpus = Corpus::new(1);
-        for folder in ["www/objects", "tree", "repository", "keys"] {
-            fs::create_dir_all(content.at(folder)).expect("a folder");
+        for directory in ["www/objects", "tree", "repository", "keys"] {
+            fs::create_dir_all(content.at(directory)).expect("a directory");
         }
         fs::set_permissions(content.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .expect("the database's user passes");

@@ -5,7 +5,7 @@ use crate::services::{GIT_PORT, HTTP_PORT, OBJECTS, POSTGRES_PORT, SSH_PORT};
 /// One workload of a client.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// A line of shell; `$SERVER` is the server's address, `$KEYS` the folder with the keys, and the working directory an
+    /// A line of shell; `$SERVER` is the server's address, `$KEYS` the directory with the keys, and the working directory an
     /// empty one.
     pub(crate) line: String,
 }

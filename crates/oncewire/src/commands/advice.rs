@@ -62,13 +62,13 @@ mod tests {
     use super::*;
 
     /// Returns the warnings about a gateway with these keys, and its peer with those.
-    fn of(folder: &Path, gateway: &str, peer: &str) -> Vec<String> {
+    fn of(directory: &Path, gateway: &str, peer: &str) -> Vec<String> {
         let peer_key = Identity::from_seed([1; 32]).public_key();
         let text = format!(
             "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\n{gateway}[[peer]]\nname = \"branch\"\n\
              public_key = \"{peer_key}\"\naddress = \"127.0.0.1:7400\"\n{peer}"
         );
-        advice(&Config::parse(&text, &folder.join("hub.toml")).unwrap())
+        advice(&Config::parse(&text, &directory.join("hub.toml")).unwrap())
     }
 
     #[test]

@@ -129,7 +129,7 @@ mod tests {
         for (gateway, said) in [("", None), ("state = \"file\"\n", Some("the logs are not cleared"))] {
             std::fs::create_dir(&store).unwrap();
             std::fs::write(store.join("index"), vec![1; 8192]).unwrap();
-            std::fs::write(dir.path().join("file"), "no folder").unwrap();
+            std::fs::write(dir.path().join("file"), "no directory").unwrap();
             let text = format!(
                 "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\n{gateway}[cache]\nstore_path = \"chunks\"\n\
                  store_disk = \"64 MiB\"\n"
@@ -149,13 +149,13 @@ mod tests {
     fn obstacle_to_both_is_named_once() {
         let dir = tempfile::tempdir().unwrap();
         let (config, state) = (dir.path().join("oncewire.toml"), dir.path().join("state"));
-        std::fs::write(&state, "no folder").unwrap();
+        std::fs::write(&state, "no directory").unwrap();
         let text = "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\nstate = \"state\"\n[cache]\nstore_disk = \"64 MiB\"\n";
         std::fs::write(&config, text).unwrap();
         let said = of_configuration(&config, None).unwrap_err().to_string();
         for once in [
             "the logs are not cleared",
-            "is a file and no folder",
+            "is a file, not a directory",
             "the chunk store is not cleared",
             "os error",
         ] {

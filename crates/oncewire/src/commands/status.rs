@@ -76,8 +76,8 @@ fn groups(status: &StatusReport) -> String {
         ("ASKED", Align::Right),
         ("FOUND", Align::Right),
         ("FAILED", Align::Right),
-        ("GIVEN", Align::Right),
-        ("HEARD OF", Align::Right),
+        ("SERVED", Align::Right),
+        ("ANNOUNCED", Align::Right),
     ]);
     for group in &status.groups {
         table.row([

@@ -180,7 +180,7 @@ fn from_machine(cargo_home: &Path, most: u64) -> anyhow::Result<Corpus> {
 
 /// Bundles each crate's sources: the largest crates but the huge ones, so transfers outlast their start.
 fn crate_sources(src: &Path, most: u64) -> anyhow::Result<Vec<File>> {
-    let crates = folder(src).into_iter().flat_map(|index| folder(&index)).filter(|path| path.is_dir());
+    let crates = directory(src).into_iter().flat_map(|index| directory(&index)).filter(|path| path.is_dir());
     let mut sized: Vec<(u64, PathBuf)> = crates.map(|path| (sources_size(&path), path)).collect();
     sized.retain(|(size, _)| (SMALLEST_BUNDLE..=most / 3).contains(size));
     sized.sort_by(|one, other| (other.0, &one.1).cmp(&(one.0, &other.1)));
@@ -203,8 +203,8 @@ fn sources_size(root: &Path) -> u64 {
 fn packed_crates(cache: &Path, most: u64) -> anyhow::Result<Vec<File>> {
     let mut files = Vec::new();
     let mut total = 0;
-    for index in folder(cache) {
-        for path in folder(&index) {
+    for index in directory(cache) {
+        for path in directory(&index) {
             let size = fs::metadata(&path).map(|metadata| metadata.len()).unwrap_or(0);
             if total + size <= most && is(&path, &["crate"]) && (1..=most / 3).contains(&size) {
                 total += size;
@@ -232,13 +232,13 @@ fn bundle(root: &Path, wanted: fn(&Path) -> bool) -> anyhow::Result<Vec<u8>> {
 /// Walks a directory by name, subdirectories at their names' places; gives files and their sizes.
 pub(crate) fn files_below(root: &Path) -> impl Iterator<Item = (PathBuf, u64)> {
     // The last is taken first, hence the reversals.
-    let mut open: Vec<PathBuf> = folder(root).into_iter().rev().collect();
+    let mut open: Vec<PathBuf> = directory(root).into_iter().rev().collect();
     std::iter::from_fn(move || {
         while let Some(path) = open.pop() {
-            // Links are left out: they may lead in circles, or out of the folder.
+            // Links are left out: they may lead in circles, or out of the directory.
             let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
             if metadata.is_dir() {
-                open.extend(folder(&path).into_iter().rev());
+                open.extend(directory(&path).into_iter().rev());
             } else if metadata.is_file() {
                 return Some((path, metadata.len()));
             }
@@ -248,7 +248,7 @@ pub(crate) fn files_below(root: &Path) -> impl Iterator<Item = (PathBuf, u64)> {
 }
 
 /// Returns the entries of a directory, by name; nothing if it cannot be read.
-fn folder(path: &Path) -> Vec<PathBuf> {
+fn directory(path: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.sort();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn named_files_and_folders_are_taken_as_they_are() {
+    fn named_files_and_directories_are_taken_as_they_are() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "one.bin", &[1, 2, 3]);
         write(root.path(), "two/b", b"B");

@@ -12,7 +12,7 @@ use oncewire_keys::Identity;
 /// A hub at the far side of the path, and a branch at the near side once it is started.
 pub(crate) struct Pair {
     /// Holds the key files, for gateways to read as in any deployment, and the chunk store.
-    folder: PathBuf,
+    directory: PathBuf,
     hub: Gateway,
     branch: Option<Gateway>,
     /// The branch's configuration, between its own keys and the address of its SOCKS proxy.
@@ -32,24 +32,24 @@ pub(crate) struct Counted {
 }
 
 impl Pair {
-    /// Starts the hub, in wait for the branch, with its files in `folder`.
+    /// Starts the hub, in wait for the branch, with its files in `directory`.
     ///
     /// # Errors
     ///
     /// Unwritable keys, or a gateway without a start.
-    pub(crate) async fn start_hub(folder: &Path) -> anyhow::Result<Self> {
-        Identity::create(&folder.join("hub.key"))?;
-        let branch_key = Identity::create(&folder.join("branch.key"))?;
+    pub(crate) async fn start_hub(directory: &Path) -> anyhow::Result<Self> {
+        Identity::create(&directory.join("hub.key"))?;
+        let branch_key = Identity::create(&directory.join("branch.key"))?;
         let text = format!(
             "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = [\"127.0.0.1:0\"]\n\
              [[peer]]\nname = \"branch\"\npublic_key = \"{}\"\n",
             branch_key.public_key()
         );
-        let hub = start(&text, folder, "hub").await?;
+        let hub = start(&text, directory, "hub").await?;
         let hub_address = *hub.local_addrs().tunnel.first().context("the hub listens nowhere")?;
         let unknown = hub_address;
         Ok(Self {
-            folder: folder.to_owned(),
+            directory: directory.to_owned(),
             hub,
             branch: None,
             branch_config: String::new(),
@@ -71,7 +71,7 @@ impl Pair {
     ///
     /// A gateway without a start.
     pub(crate) async fn start_branch(&mut self, hub: SocketAddr, origin: SocketAddr) -> anyhow::Result<()> {
-        let hub_key = Identity::load(&self.folder.join("hub.key"))?;
+        let hub_key = Identity::load(&self.directory.join("hub.key"))?;
         self.branch_config = format!(
             "[cache]\nstore_disk = \"{STORE_DISK}\"\nstore_path = \"store\"\n\
              [[peer]]\nname = \"hub\"\npublic_key = \"{}\"\naddress = \"{hub}\"\n\
@@ -105,7 +105,7 @@ impl Pair {
             "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n{admin}{}listen = \"{socks}\"\n",
             self.branch_config
         );
-        let branch = start(&text, &self.folder, "branch").await?;
+        let branch = start(&text, &self.directory, "branch").await?;
         if let [forward, socks] = branch.local_addrs().intercepts.as_slice() {
             (self.forward_address, self.socks_address) = (*forward, *socks);
         }
@@ -170,8 +170,8 @@ pub(crate) fn usual(port: u16) -> SocketAddr {
     }
 }
 
-async fn start(text: &str, folder: &Path, name: &str) -> anyhow::Result<Gateway> {
-    let config = Config::parse(text, &folder.join(format!("{name}.toml")))
+async fn start(text: &str, directory: &Path, name: &str) -> anyhow::Result<Gateway> {
+    let config = Config::parse(text, &directory.join(format!("{name}.toml")))
         .with_context(|| format!("the demonstration's configuration of the {name} is refused"))?;
     Gateway::start(config).await.with_context(|| format!("the {name} gateway does not start"))
 }

@@ -60,11 +60,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Signals::listen()?
     };
     // For keys and the chunk store, not to be left behind: signals are heard by now.
-    let folder = tempfile::tempdir().context("cannot make a temporary folder for the gateways")?;
-    let shown = runtime.block_on(show(args, &files, table, folder.path(), signals));
+    let directory = tempfile::tempdir().context("cannot make a temporary directory for the gateways")?;
+    let shown = runtime.block_on(show(args, &files, table, directory.path(), signals));
     // Remaining tasks might write there.
     drop(runtime);
-    let removed = folder.close().context("cannot remove the gateways' temporary folder");
+    let removed = directory.close().context("cannot remove the gateways' temporary directory");
     shown.and(removed)
 }
 
@@ -74,10 +74,10 @@ async fn show(
     args: &Args,
     files: &Editions,
     table: Table,
-    folder: &Path,
+    directory: &Path,
     mut signals: Signals,
 ) -> anyhow::Result<()> {
-    let stage = Stage::start(args, files, folder).await?;
+    let stage = Stage::start(args, files, directory).await?;
     let baseline = !args.json && args.congestion != stage::LANE_CONGESTION;
     let progress = progress_bar(steps::total(files, baseline));
     let report = Report {

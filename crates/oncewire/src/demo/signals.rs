@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens for SIGINT, SIGTERM and SIGHUP: none of them may end the process before its folder is removed.
+/// Listens for SIGINT, SIGTERM and SIGHUP: none of them may end the process before its directory is removed.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,

@@ -57,12 +57,12 @@ pub(crate) struct PathFacts {
 }
 
 impl Stage {
-    /// Starts everything; `folder` is for the gateways' files.
+    /// Starts everything; `directory` is for the gateways' files.
     ///
     /// # Errors
     ///
     /// Settings out of range, no port on loopback, gateways without a start.
-    pub(crate) async fn start(args: &Args, files: &Editions, folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) async fn start(args: &Args, files: &Editions, directory: &Path) -> anyhow::Result<Self> {
         let (up, down) = args.links();
         let link = EmulatedLink::start(up, down).context("the link cannot be emulated")?;
         let tls = Tls::new()?;
@@ -73,7 +73,7 @@ impl Stage {
         };
         let direct = relay(origin.address(), args.congestion, Route::Direct)?;
         let baseline = relay(origin.address(), LANE_CONGESTION, Route::Baseline)?;
-        let mut pair = Pair::start_hub(folder).await?;
+        let mut pair = Pair::start_hub(directory).await?;
         let lanes = relay(pair.hub_address(), LANE_CONGESTION, Route::Oncewire)?;
         pair.start_branch(lanes.local_addr(), origin.address()).await?;
         Ok(Self { link, origin, tls, direct, baseline, _lanes: lanes, pair, rtt: args.rtt.0 })

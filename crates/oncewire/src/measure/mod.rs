@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Print one JSON object, as docs/reference/json.md describes it
     #[arg(long)]
     json: bool,
-    /// Files and folders, sent in this order; - is standard input
+    /// Files and directories, sent in this order; - is standard input
     #[arg(required = true, value_name = "PATH", value_parser = source())]
     files: Vec<PathBuf>,
 }
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     print(text)
 }
 
-/// Puts the files below a folder in its place, in the order of their names.
+/// Puts the files below a directory in its place, in the order of their names.
 fn expand(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -134,10 +134,10 @@ impl Setup {
     }
 }
 
-/// Naming a folder is wrong usage; all else has failed.
+/// Naming a directory is wrong usage; all else has failed.
 pub(crate) fn blame(error: measure::MeasureError) -> anyhow::Error {
     match error {
-        measure::MeasureError::Folder { .. } => Usage(error.to_string()).into(),
+        measure::MeasureError::Directory { .. } => Usage(error.to_string()).into(),
         other => other.into(),
     }
 }
@@ -197,15 +197,15 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_walked_in_order_of_names() {
+    fn directories_are_walked_in_order_of_names() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["b", "a/z", "a/y", "c"] {
             std::fs::create_dir_all(dir.path().join("f").join(name).parent().unwrap()).unwrap();
             std::fs::write(dir.path().join("f").join(name), name).unwrap();
         }
-        let folder = dir.path().join("f");
-        let files = expand(&[folder.join("c"), folder.clone()]).unwrap();
-        assert_eq!(files, ["c", "a/y", "a/z", "b", "c"].map(|name| folder.join(name)));
+        let directory = dir.path().join("f");
+        let files = expand(&[directory.join("c"), directory.clone()]).unwrap();
+        assert_eq!(files, ["c", "a/y", "a/z", "b", "c"].map(|name| directory.join(name)));
         std::fs::create_dir(dir.path().join("empty")).unwrap();
         assert!(expand(&[dir.path().join("empty")]).unwrap_err().is::<Usage>());
     }

@@ -179,16 +179,16 @@ fn obstacles_to_directories_are_named() {
         assert!(output.status.success(), "it would run without");
         let text = String::from_utf8(output.stdout).unwrap();
         let lines =
-            text.lines().filter(|line| line.starts_with("warning") && line.contains("another folder"));
+            text.lines().filter(|line| line.starts_with("warning") && line.contains("another directory"));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     let named = |path: &str| dir.path().join(path).display().to_string();
     assert_eq!(warnings("none", ""), Vec::<String>::new());
     let file = warnings("file", "");
     assert!(file.len() == 1 && file[0].contains("neither logs nor chunks"), "{file:?}");
-    assert!(file[0].contains(&format!("{} is a file and no folder", named("file"))), "{file:?}");
+    assert!(file[0].contains(&format!("{} is a file, not a directory", named("file"))), "{file:?}");
     let both = warnings("locked", "store_path = \"file\"\n");
-    assert!(both[0].contains(&format!("{} is a folder", named("locked/lock"))), "{both:?}");
+    assert!(both[0].contains(&format!("{} is a directory", named("locked/lock"))), "{both:?}");
     assert!(both[1].contains("store_path in [cache]") && both[1].contains(&named("file")), "{both:?}");
 }
 

@@ -114,6 +114,6 @@ fn a_gateway_without_admin_keeps_its_files_while_it_runs() {
     let admin = pair.hub.admin();
     let silent = Gateway::new(crate::binary(), pair.dir.path(), "silent", admin, &silent);
     let refused = silent.clear_cache(&[]).unwrap_err();
-    assert!(refused.contains("a gateway uses the folder"), "{refused}");
+    assert!(refused.contains("a gateway uses the directory"), "{refused}");
     assert!(fetch(&pair) < first / 10, "nothing was cleared");
 }

@@ -124,7 +124,7 @@ fn keygen_mentions_the_new_key_after_failed_output() {
 fn keygen_names_obstacles_to_a_key_file() {
     let dir = tempfile::tempdir().unwrap();
     for kind in [&[][..], &["--encrypt-key"], &["--group"]] {
-        for (path, what) in [(dir.path().to_str().unwrap(), "a folder"), ("/dev/null", "a device")] {
+        for (path, what) in [(dir.path().to_str().unwrap(), "a directory"), ("/dev/null", "a device")] {
             let output = oncewire(&[&["keygen", "--out", path][..], kind].concat());
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{said}");

@@ -35,15 +35,15 @@ fn demo(temporary: &Path, arguments: &[&str]) -> Demo {
     Demo(child.unwrap())
 }
 
-fn entries(folder: &Path) -> Vec<String> {
-    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().display().to_string()).collect()
+fn entries(directory: &Path) -> Vec<String> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path().display().to_string()).collect()
 }
 
 /// Waits until the gateways have written files, sends `signal` and returns the exit code and the output.
 fn ended_by(signal: Signal, temporary: &Path, mut demo: Demo, until_said: &str) -> (Option<i32>, String) {
     eventually("the gateways have a key", LIMIT, || {
-        let folder = entries(temporary).pop()?;
-        Path::new(&folder).join("branch.key").exists().then_some(())
+        let directory = entries(temporary).pop()?;
+        Path::new(&directory).join("branch.key").exists().then_some(())
     });
     let mut said = BufReader::new(demo.0.stderr.take().unwrap());
     let mut text = String::new();

@@ -18,8 +18,8 @@ mod network;
 mod programs;
 mod restarts;
 mod sockets;
+mod tcp_semantics;
 mod transparent;
-mod truth;
 
 use std::path::Path;
 

@@ -109,8 +109,8 @@ fn logs_only_on_disk_take_no_memory_after_many_returns() {
     let most = (1..TURNS).map(|_| turn()).fold(first, u64::max);
     let misses = || pair.branch.whole_log().contains("not on the disk any more");
     assert!(!misses(), "{}", pair.branch.log());
-    for folder in fs::read_dir(pair.dir.path().join("branch-state/logs")).unwrap() {
-        let files = fs::read_dir(folder.unwrap().path()).unwrap();
+    for directory in fs::read_dir(pair.dir.path().join("branch-state/logs")).unwrap() {
+        let files = fs::read_dir(directory.unwrap().path()).unwrap();
         files.for_each(|file| drop(File::create(file.unwrap().path()).unwrap()));
     }
     turn();

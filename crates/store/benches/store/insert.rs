@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use oncewire_store::{Backend, Folder, IndexMemory, Inserted, Options, Part, Sealer, Store};
+use oncewire_store::{Backend, Directory, IndexMemory, Inserted, Options, Part, Sealer, Store};
 
 use crate::content::{BLOCK, fill, tree};
 use crate::cpu_time;
@@ -47,7 +47,7 @@ fn row(name: &str, sizes: &[usize], layout: Layout, megabytes: u64) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let blocks = megabytes * 1_000_000 / BLOCK as u64;
     let delivered = (blocks * BLOCK as u64) as f64;
-    let (wall, _, _) = insert(Arc::new(Folder::open(dir.path()).unwrap()), blocks, sizes, layout);
+    let (wall, _, _) = insert(Arc::new(Directory::open(dir.path()).unwrap()), blocks, sizes, layout);
     let (_, cpu, written) = insert(Arc::new(Nothing), blocks, sizes, layout);
     let mut parts = Vec::new();
     tree(0, sizes, &mut parts);

@@ -84,7 +84,7 @@ pub(crate) fn sealed(secret: u8, segments: u64) -> Options {
 }
 
 pub(crate) fn open(backend: &(impl Backend + Clone), options: &Options) -> Store {
-    Store::open(Arc::new(backend.clone()), options).expect("the folder can be read").0
+    Store::open(Arc::new(backend.clone()), options).expect("the directory can be read").0
 }
 
 /// Returns the blocks of `lens` there as a whole, and checks them.

@@ -25,7 +25,7 @@ use oncewire_codec::wanax::shed::LEAST_SLOW;
 use oncewire_codec::wanax::{ChunkName, Name, NameKey, Shape};
 use oncewire_codec::wire::{self, Sought};
 use oncewire_config::StoreSettings;
-use oncewire_host::seldom::Seldom;
+use oncewire_host::log_throttle::LogThrottle;
 use oncewire_host::slow_disk::{self, DISK_LIMIT};
 use oncewire_link::{ChunkPlace, StoreReply, StoreRequest, StoreState};
 use oncewire_report::{StoreCondition, StoreReport};
@@ -76,7 +76,7 @@ struct Tally {
     taking: AtomicBool,
     /// The writing thread is clearing it.
     clearing: AtomicBool,
-    log: Seldom,
+    log: LogThrottle,
 }
 
 /// The store's state at the last look.
@@ -377,7 +377,7 @@ impl ChunkStore {
                 (StoreCondition::Clearing, Some("its files are removed".to_owned()))
             }
             (Slot::Open(_), _) if self.held(&load).any() => {
-                (StoreCondition::Hanging, Some("the disk lets nobody go; the far side is asked".to_owned()))
+                (StoreCondition::Hanging, Some("disk I/O stalled; fetching chunks from the peer".to_owned()))
             }
             (Slot::Open(_), Some(why)) => (StoreCondition::ReadOnly, Some(why)),
             (Slot::None, Some(why)) => (StoreCondition::Failed, Some(why)),

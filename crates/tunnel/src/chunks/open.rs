@@ -13,8 +13,8 @@ use oncewire_host::threads;
 use oncewire_keys::StorageKey;
 use oncewire_store::pool::{Limits, Pool};
 use oncewire_store::{
-    Backend, Folder, FolderError, Horizon, IndexMemory, Opened, Options, Prepared, Progress, Sealer, Slow,
-    Store,
+    Backend, Directory, DirectoryError, Horizon, IndexMemory, Opened, Options, Prepared, Progress, Sealer,
+    Slow, Store,
 };
 
 use super::clock::StoreClock;
@@ -35,7 +35,7 @@ pub enum OpenError {
         pid: Option<u32>,
     },
     /// Encrypted with another key, encrypted without being configured so, or the reverse.
-    #[error("{path}: the chunk store is {}; set `encrypt_key_file` as it was, or remove the folder to begin anew",
+    #[error("{path}: the chunk store is {}; set `encrypt_key_file` as it was, or remove the directory to begin anew",
             if *.keyed { "in clear text or encrypted with another key than that of `encrypt_key_file`" }
             else { "encrypted, and `encrypt_key_file` is not set" },
             path = .path.display())]
@@ -55,7 +55,7 @@ fn whose(pid: Option<u32>) -> String {
 pub(super) enum NotOpened {
     Refused(OpenError),
     /// Its directory cannot be used.
-    NotTaken(FolderError),
+    NotTaken(DirectoryError),
     /// The disk is at fault.
     Failed(String),
 }
@@ -228,10 +228,10 @@ impl Opener {
 
 /// Takes the directory of a store to be opened.
 fn backend(settings: &StoreSettings) -> Result<Arc<dyn Backend>, NotOpened> {
-    let folder = take(&settings.path)?;
+    let directory = take(&settings.path)?;
     Ok(match settings.read_latency {
-        None => folder,
-        Some(latency) => Arc::new(Slow::new(folder, latency, MODEL_BYTES_PER_S)),
+        None => directory,
+        Some(latency) => Arc::new(Slow::new(directory, latency, MODEL_BYTES_PER_S)),
     })
 }
 
@@ -241,10 +241,10 @@ fn limits(settings: &StoreSettings) -> Limits {
 }
 
 /// Locks the directory of a store for this process.
-pub(super) fn take(path: &Path) -> Result<Arc<Folder>, NotOpened> {
-    Folder::open(path).map(Arc::new).map_err(|error| match error {
-        FolderError::InUse(path) => NotOpened::Refused(OpenError::InUse { pid: holder(&path), path }),
-        FolderError::ReadOnly(_) | FolderError::InTheWay(_) | FolderError::Io { .. } => {
+pub(super) fn take(path: &Path) -> Result<Arc<Directory>, NotOpened> {
+    Directory::open(path).map(Arc::new).map_err(|error| match error {
+        DirectoryError::InUse(path) => NotOpened::Refused(OpenError::InUse { pid: holder(&path), path }),
+        DirectoryError::ReadOnly(_) | DirectoryError::InTheWay(_) | DirectoryError::Io { .. } => {
             NotOpened::NotTaken(error)
         }
     })

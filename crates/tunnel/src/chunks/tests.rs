@@ -174,7 +174,7 @@ fn look_between_syncs_stays_counted_by_the_next() {
 fn unusable_directory_leaves_the_gateway_without_a_store() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
-    std::fs::write(&file, "no folder").unwrap();
+    std::fs::write(&file, "no directory").unwrap();
     let settings =
         StoreSettings { path: file.join("store"), disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
     let store = ChunkStore::open(&settings, None).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use oncewire_config::{StoreSettings, index_memory};
 use oncewire_keys::StorageKey;
 use oncewire_report::{CompactReport, LevelReport, StoreCondition, StoreReport, VerifyReport};
-use oncewire_store::{Faults, Folder, FolderError, Options, Progress, Stat, Store, StoreFiles};
+use oncewire_store::{Directory, DirectoryError, Faults, Options, Progress, Stat, Store, StoreFiles};
 
 use super::OpenError;
 use super::names::unix_time_s;
@@ -55,7 +55,7 @@ pub enum AtRestError {
     },
     /// Its directory cannot be used.
     #[error(transparent)]
-    NotTaken(#[from] FolderError),
+    NotTaken(#[from] DirectoryError),
     /// The disk refused.
     #[error("{path}: {why}", path = .path.display())]
     Failed {
@@ -69,7 +69,7 @@ pub enum AtRestError {
 impl AtRestError {
     /// Whether the file system takes no changes.
     pub fn is_read_only(&self) -> bool {
-        matches!(self, Self::NotTaken(FolderError::ReadOnly(_)))
+        matches!(self, Self::NotTaken(DirectoryError::ReadOnly(_)))
     }
 
     /// The same for a store without a configuration.
@@ -90,21 +90,21 @@ impl AtRestError {
 }
 
 /// Takes the directory of a store, if there is one in it; also returns the bytes of its segments.
-fn take(path: &Path) -> Result<(Arc<Folder>, u64), AtRestError> {
+fn take(path: &Path) -> Result<(Arc<Directory>, u64), AtRestError> {
     let taken = StoreFiles::find(path).map_err(|error| failed(path, &error))?.segment_bytes();
     if taken == 0 && !path.join("store").is_file() {
         return Err(AtRestError::None(path.to_owned()));
     }
-    let folder = open::take(path).map_err(|error| AtRestError::not_opened(path, error))?;
-    Ok((folder, taken))
+    let directory = open::take(path).map_err(|error| AtRestError::not_opened(path, error))?;
+    Ok((directory, taken))
 }
 
 /// Returns a gateway's reason against starting with this key for its store. Changes nothing, and has no
 /// answer for a store in use or unreadable.
 pub fn refuses_key(settings: &StoreSettings, key: Option<&StorageKey>) -> Option<OpenError> {
-    let (folder, _) = take(&settings.path).ok()?;
+    let (directory, _) = take(&settings.path).ok()?;
     let options = open::options(settings.index_memory, settings.disk, key);
-    let error = Store::prepare(folder, &Options { at_rest: true, ..options }).err()?;
+    let error = Store::prepare(directory, &Options { at_rest: true, ..options }).err()?;
     match open::not_opened(error, key.is_some(), &settings.path) {
         NotOpened::Refused(why) => Some(why),
         NotOpened::NotTaken(_) | NotOpened::Failed(_) => None,
@@ -117,7 +117,7 @@ impl AtRest {
     /// # Errors
     /// If there is none, a gateway uses it, its key is another, or the disk fails.
     pub fn open(path: &Path, key: Option<&StorageKey>, room: Option<Room>) -> Result<Self, AtRestError> {
-        let (folder, taken) = take(path)?;
+        let (directory, taken) = take(path)?;
         let is_configured = room.is_some();
         let room = room.unwrap_or_else(|| {
             let index_memory = index_memory(taken, MOST_MEMORY);
@@ -126,7 +126,7 @@ impl AtRest {
         let options = open::options(room.index_memory, room.disk, key);
         // The index must tell all occupied places apart.
         let options = Options { capacity: room.disk.max(taken), at_rest: true, ..options };
-        let (store, opened) = open::open(folder, &options, path).map_err(|error| {
+        let (store, opened) = open::open(directory, &options, path).map_err(|error| {
             let error = AtRestError::not_opened(path, error);
             if is_configured { error } else { error.without_configuration() }
         })?;

@@ -33,7 +33,7 @@ pub enum Ended {
 
 /// All bytes of an application, to be sent another way: the far side took no new flows, without a connect, or
 /// was lost before it got a byte. An end of the stream is still to be read.
-pub struct TurnedBack(pub Bytes);
+pub struct Rerouted(pub Bytes);
 
 /// Carries a flow with an answered connect until it ends.
 ///
@@ -49,7 +49,7 @@ pub async fn carry(stream: impl Borrow<TcpStream>, flow: Flow, early: Bytes) -> 
 ///
 /// # Errors
 /// If it is turned back. The application's connection is then unchanged.
-pub async fn carry_unanswered(stream: &TcpStream, flow: Flow, early: Bytes) -> Result<Ended, TurnedBack> {
+pub async fn carry_unanswered(stream: &TcpStream, flow: Flow, early: Bytes) -> Result<Ended, Rerouted> {
     carry_all(stream, flow, early, Backlog::default()).await
 }
 
@@ -67,7 +67,7 @@ async fn carry_all(
     flow: Flow,
     early: Bytes,
     backlog: Backlog,
-) -> Result<Ended, TurnedBack> {
+) -> Result<Ended, Rerouted> {
     let (ended_here, end) = (Notify::new(), End::default());
     // Ahead of any possible end: later bytes must not arrive without these.
     let given = if early.is_empty() { Ok(()) } else { flow.send(early, false).map(drop) };
@@ -83,19 +83,19 @@ async fn carry_all(
     // An application may reset an unread socket; noticing that must not wait for room.
     let broken = tokio::select! {
         ended = both => ended.err(),
-        error = end.reset(stream) => Some(Broken::Here(error)),
+        error = end.reset(stream) => Some(FlowError::Local(error)),
         never = ends::keep_half_open(stream) => match never {},
         never = keepalive::mirror(stream, &flow) => match never {},
-        () = flow.lost_untouched() => return Err(TurnedBack(Bytes::new())),
+        () = flow.lost_untouched() => return Err(Rerouted(Bytes::new())),
     };
     match broken {
         None => return Ok(Ended::InOrder),
-        Some(Broken::There) => {
+        Some(FlowError::Remote) => {
             if let Some(early) = flow.turned_back() {
-                return Err(TurnedBack(early));
+                return Err(Rerouted(early));
             }
         }
-        Some(Broken::Here(error)) => {
+        Some(FlowError::Local(error)) => {
             tracing::debug!(flow = flow.id().0, %error, "the application's connection broke");
             hand_on_rest(stream, &flow).await;
             flow.abort(ResetReason::Application);
@@ -106,11 +106,11 @@ async fn carry_all(
 }
 
 /// Side of a flow's failure.
-enum Broken {
+enum FlowError {
     /// Our application's socket failed.
-    Here(io::Error),
+    Local(io::Error),
     /// The flow is over.
-    There,
+    Remote,
 }
 
 /// Forwards the application's bytes, to the end of its stream. Does not end with the flow: the reason, and
@@ -120,7 +120,7 @@ async fn from_application(
     flow: &Flow,
     ended_here: &Notify,
     ahead_after: Duration,
-) -> Result<(), Broken> {
+) -> Result<(), FlowError> {
     let mut ahead = Ahead::new(stream, flow, ahead_after);
     // Earlier bytes may have taken all the room.
     ahead.wait().await;
@@ -136,7 +136,7 @@ async fn from_application(
             flow.expect_no_more();
             continue;
         };
-        ready.map_err(Broken::Here)?;
+        ready.map_err(FlowError::Local)?;
         let most = if ahead.is_reading() { BLOCK } else { flow.read_size() };
         match read_block(stream, most) {
             Read::Bytes(bytes) => {
@@ -144,12 +144,12 @@ async fn from_application(
                 hand_on(flow, bytes, more, &mut ahead).await;
             }
             Read::Nothing => {}
-            Read::Broken(rest, error) => {
+            Read::Failed(rest, error) => {
                 if !rest.is_empty() {
                     // Neither room nor a receiver is waited for: the reset must be seen.
                     let _ = flow.send(rest, false);
                 }
-                return Err(Broken::Here(error));
+                return Err(FlowError::Local(error));
             }
             Read::End(rest) => {
                 // With its last bytes; they need no room.
@@ -203,7 +203,7 @@ pub enum Read {
     /// The last bytes, and the end of the stream.
     End(Bytes),
     /// The last bytes, and the error behind them.
-    Broken(Bytes, io::Error),
+    Failed(Bytes, io::Error),
 }
 
 /// Takes available bytes, up to so many, without waiting for more.
@@ -230,7 +230,7 @@ pub fn read_block(stream: &TcpStream, most: usize) -> Read {
     let bytes = if block.len() < most / 4 * 3 { Bytes::copy_from_slice(&block) } else { block.freeze() };
     match end {
         Some(Ok(())) => Read::End(bytes),
-        Some(Err(error)) => Read::Broken(bytes, error),
+        Some(Err(error)) => Read::Failed(bytes, error),
         None if bytes.is_empty() => Read::Nothing,
         None => Read::Bytes(bytes),
     }
@@ -242,19 +242,19 @@ async fn to_application(
     backlog: Backlog,
     ended_here: &Notify,
     end: &End,
-) -> Result<(), Broken> {
+) -> Result<(), FlowError> {
     let Backlog { blocks, consumed, reported } = backlog;
     let mut out = Outgoing { stream, flow, blocks, consumed, reported, finished: false };
     while !out.is_done() {
         out.step().await?;
     }
-    end.end_ours(stream).await.map_err(Broken::Here)?;
+    end.end_ours(stream).await.map_err(FlowError::Local)?;
     // After the far end of stream only a reset can come; our application may go on sending for hours.
     tokio::select! {
         // A flow ended both ways is over too.
         biased;
         () = ended_here.notified() => Ok(()),
-        _ = flow.received(0) => Err(Broken::There),
+        _ = flow.received(0) => Err(FlowError::Remote),
     }
 }
 
@@ -299,17 +299,17 @@ impl Outgoing<'_> {
     }
 
     /// Writes if possible, or waits for more bytes or for room, the earlier of both.
-    async fn step(&mut self) -> Result<(), Broken> {
+    async fn step(&mut self) -> Result<(), FlowError> {
         // Neither side ever has to wait here, and other flows share the thread.
         tokio::task::consume_budget().await;
-        let blocked = !self.write_some().map_err(Broken::Here)?;
+        let blocked = !self.write_some().map_err(FlowError::Local)?;
         let Self { stream, flow, consumed, .. } = self;
         let received = match (blocked, self.finished) {
-            (true, true) => return stream.writable().await.map_err(Broken::Here),
+            (true, true) => return stream.writable().await.map_err(FlowError::Local),
             (false, true) => return Ok(()),
             (true, false) => tokio::select! {
                 received = poll_fn(|cx| flow.poll_received(cx, consumed)) => received,
-                ready = stream.writable() => return ready.map_err(Broken::Here),
+                ready = stream.writable() => return ready.map_err(FlowError::Local),
             },
             (false, false) => poll_fn(|cx| flow.poll_received(cx, consumed)).await,
         };
@@ -326,7 +326,7 @@ impl Outgoing<'_> {
             Received::Opened(Err(_)) | Received::Reset(_) => {
                 // Earlier bytes must arrive before it.
                 let _ = timeout(REST_LIMIT, self.write_rest()).await;
-                Err(Broken::There)
+                Err(FlowError::Remote)
             }
         }
     }

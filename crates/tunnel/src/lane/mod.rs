@@ -115,7 +115,7 @@ pub(crate) enum HelloFailure {
 
 impl HelloFailure {
     /// Whether neither end is at fault: this end ended, or either began anew, while the lane came up.
-    pub(super) fn is_of_the_moment(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         let Self::Join(why) = self else { return false };
         matches!(why, JoinError::Ended | JoinError::Late | JoinError::Refused(LaneRefused::Outdated))
     }
@@ -242,13 +242,13 @@ pub async fn run<S: LaneStream>(peer: Arc<Peer>, lane: Joined<S>) {
         }
         // A peer not reading must not keep the socket.
         () = async { signal.overdue.notified().await; tokio::time::sleep(CLOSE_LIMIT).await } => {}
-        never = tell_that_it_lives_on(&peer, &signal) => match never {},
+        never = report_lane_stable(&peer, &signal) => match never {},
     }
     drop(lost);
 }
 
 /// Tells the dialler once about a lane kept by the peer.
-async fn tell_that_it_lives_on(peer: &Peer, signal: &LaneSignal) -> Infallible {
+async fn report_lane_stable(peer: &Peer, signal: &LaneSignal) -> Infallible {
     sleep_until(signal.since + SHORT_LIFE).await;
     peer.lane_lives_on();
     pending().await

@@ -12,8 +12,8 @@ use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::accounts::TrafficAccounts;
 use crate::lane::options::LaneOptions;
-use crate::ledger::Ledger;
 use crate::onward::Onward;
 use crate::peer::PeerSettings;
 
@@ -56,8 +56,9 @@ pub(crate) fn peer_with(link: LinkConfig) -> Arc<Peer> {
         group: None,
         found: false,
     };
-    let (ledger, tasks, logs) = (Arc::new(Ledger::default()), Arc::new(Tasks::new()), PeerLogs::default());
-    Peer::new(settings, Onward::default(), key(OURS), Clock::start(), ledger, tasks, logs)
+    let (accounts, tasks, logs) =
+        (Arc::new(TrafficAccounts::default()), Arc::new(Tasks::new()), PeerLogs::default());
+    Peer::new(settings, Onward::default(), key(OURS), Clock::start(), accounts, tasks, logs)
 }
 
 pub(crate) fn request() -> OpenRequest {

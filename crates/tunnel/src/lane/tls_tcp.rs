@@ -78,8 +78,8 @@ impl DialError {
     }
 
     /// Whether neither end is at fault.
-    pub(crate) fn is_of_the_moment(&self) -> bool {
-        matches!(self, Self::Hello { source, .. } if source.is_of_the_moment())
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Hello { source, .. } if source.is_transient())
     }
 }
 

@@ -208,7 +208,7 @@ impl Neighbours {
     }
 
     /// A peer of a group speaks.
-    pub(crate) fn handle_said(&self, peer: &Arc<Peer>, frame: GroupFrame) {
+    pub(crate) fn handle_group_frame(&self, peer: &Arc<Peer>, frame: GroupFrame) {
         let bytes = frame.size();
         let waiting = self.shared.said_bytes.fetch_add(bytes, Relaxed);
         // All frames are hints, or answers with a limited wait.
@@ -226,7 +226,7 @@ impl Neighbours {
     }
 
     /// Counts a member's frame beyond its rate limit.
-    pub(crate) fn count_unheard(&self, key: &NameKey, frame: &GroupFrame) {
+    pub(crate) fn count_rejected(&self, key: &NameKey, frame: &GroupFrame) {
         let mut unheard = self.shared.unheard.lock();
         let count = unheard.entry(*key.bytes()).or_default();
         match frame {

@@ -10,8 +10,8 @@ use oncewire_link::{FlowStats, FlowTally, OpenRefused, OpenRequest};
 use oncewire_report::{FlowFigures, OpenFlows, Outcome, Reason};
 
 use super::{Core, Peer};
+use crate::accounts::{self, Tally};
 use crate::flows::Flow;
-use crate::ledger::{self, Tally};
 
 /// Waiters of a flow.
 pub(crate) struct FlowEntry {
@@ -43,7 +43,7 @@ impl Peer {
     /// Counts a flow to a destination denied by the peer, and logs it at a limited rate.
     pub(crate) fn note_denied(&self, destination: &Destination) {
         let reason = Reason::NotAllowed;
-        self.ledger.not_coded.count(Some(self.name()), destination, Outcome::Refused, reason);
+        self.accounts.not_coded.count(Some(self.name()), destination, Outcome::Refused, reason);
         self.tell_denied(destination, DENIED_THERE);
     }
 
@@ -124,7 +124,7 @@ impl Peer {
 
     /// Counts the traffic of ended flows: under the lock of their end.
     pub(super) fn count_ended(&self, tallies: impl IntoIterator<Item = FlowTally>) {
-        tallies.into_iter().for_each(|tally| self.ledger.destinations.add(self.figures_of(&tally)));
+        tallies.into_iter().for_each(|tally| self.accounts.destinations.add(self.figures_of(&tally)));
     }
 
     fn figures_of(&self, tally: &FlowTally) -> FlowFigures {
@@ -133,7 +133,7 @@ impl Peer {
             destination: tally.destination.to_string(),
             delivered: [tally.sent, tally.received],
             wire: [tally.wire_sent, tally.wire_received],
-            reason: ledger::reason(tally.outcome),
+            reason: accounts::reason(tally.outcome),
         }
     }
 
@@ -148,7 +148,7 @@ impl Peer {
     pub(crate) fn note_outcome(&self, core: &mut Core, id: FlowId) {
         let Some(entry) = core.flows.get_mut(&id) else { return };
         if let Some(flow) = core.link.flow(id) {
-            entry.tally.learn(&self.ledger, self.name(), &flow);
+            entry.tally.learn(&self.accounts, self.name(), &flow);
         }
     }
 }

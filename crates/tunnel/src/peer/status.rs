@@ -1,7 +1,7 @@
 //! State of a peer and its link.
 
 use oncewire_link::LinkStats;
-use oncewire_logs::{LogWriter, Unkept};
+use oncewire_logs::{LogWriter, PersistError};
 use oncewire_report::LinkState;
 
 use super::Peer;
@@ -22,7 +22,7 @@ pub struct PeerStatus {
 
 impl Peer {
     /// Returns the reasons for deferred persistence, one per log.
-    pub fn unkept_logs(&self) -> Vec<Unkept> {
+    pub fn unkept_logs(&self) -> Vec<PersistError> {
         self.core.lock().log_writer.iter().flat_map(LogWriter::unkept).collect()
     }
 

@@ -14,7 +14,7 @@ use crate::common::wait::{LIMIT, eventually};
 use crate::pair;
 
 use super::{
-    FILE, assert_cold, assert_warm, fetch, options, segments, store_folder, wait_until_damaged,
+    FILE, assert_cold, assert_warm, fetch, options, segments, store_directory, wait_until_damaged,
     wait_until_on_disk, wait_until_stored,
 };
 
@@ -36,7 +36,7 @@ fn deleted_store_costs_no_more_than_none() {
     let mut pair = pair(&options(&origin));
     fetch(&pair, FILE);
     pair.branch.kill();
-    fs::remove_dir_all(store_folder(&pair)).unwrap();
+    fs::remove_dir_all(store_directory(&pair)).unwrap();
     pair.branch.start();
     pair.wait_until_up();
     assert_cold(fetch(&pair, FILE), "after the store was deleted");
@@ -53,7 +53,7 @@ fn deleted_store_costs_no_more_than_none() {
     assert!(pair.branch.run(&["store", "stat", "-c", config]).status.success());
     let cleared = pair.branch.clear_cache(&[]).unwrap();
     assert!(cleared["store"].as_u64().unwrap() > 0, "{cleared}");
-    assert!(!store_folder(&pair).exists());
+    assert!(!store_directory(&pair).exists());
 }
 
 /// A pair stopped in order, with a file in the branch's store.
@@ -70,8 +70,8 @@ fn stopped_with_a_store(origin: &Origin) -> Pair {
 fn damaged_store_is_noticed_and_its_damage_never_used() {
     let origin = Origin::server();
     let mut pair = stopped_with_a_store(&origin);
-    let folder = store_folder(&pair);
-    for segment in segments(&folder) {
+    let directory = store_directory(&pair);
+    for segment in segments(&directory) {
         let file = File::options().read(true).write(true).open(segment).unwrap();
         // Here and there; the directories lie at the end.
         for at in (300_000..6 << 20).step_by(1 << 20) {
@@ -94,15 +94,15 @@ fn damaged_store_is_noticed_and_its_damage_never_used() {
     assert!(pair.branch.wait(LIMIT).success());
     let compacted = pair.branch.run(&["store", "compact", "--json", "-c", &config]);
     assert!(compacted.status.success(), "{}", String::from_utf8_lossy(&compacted.stderr));
-    let verified = pair.branch.run(&["store", "verify", "--path", folder.to_str().unwrap()]);
+    let verified = pair.branch.run(&["store", "verify", "--path", directory.to_str().unwrap()]);
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
 }
 
 /// The logs of the branch, by the names of their files.
 fn logs(pair: &Pair) -> BTreeMap<PathBuf, Vec<u8>> {
-    let entries = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let folders = entries(&pair.dir.path().join("branch-state/logs"));
-    let files = folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>());
+    let entries = |directory: &Path| fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let directories = entries(&pair.dir.path().join("branch-state/logs"));
+    let files = directories.flat_map(|directory| entries(&directory).collect::<Vec<_>>());
     files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
@@ -135,7 +135,7 @@ fn store_with_lost_files_is_not_called_sound() {
     };
     let (code, sound) = run("verify");
     assert_eq!(code, Some(0), "{sound}");
-    let segment = segments(&store_folder(&pair)).into_iter().next().unwrap();
+    let segment = segments(&store_directory(&pair)).into_iter().next().unwrap();
     let len = fs::metadata(&segment).unwrap().len();
     File::options().write(true).open(&segment).unwrap().set_len(len / 3).unwrap();
     let (code, report) = run("verify");
@@ -173,11 +173,12 @@ fn encrypted_store_shows_nothing_and_needs_its_key() {
     };
     restart(&mut pair, &keyed);
     assert_refused(&pair);
-    let folder = store_folder(&pair);
+    let directory = store_directory(&pair);
     let part = &FILE.answer()[1 << 20..(1 << 20) + 64];
-    let shows = |folder: &Path| segments(folder).iter().any(|path| holds(&fs::read(path).unwrap(), part));
-    assert!(shows(&folder), "what is in clear text is found so");
-    fs::remove_dir_all(&folder).unwrap();
+    let shows =
+        |directory: &Path| segments(directory).iter().any(|path| holds(&fs::read(path).unwrap(), part));
+    assert!(shows(&directory), "what is in clear text is found so");
+    fs::remove_dir_all(&directory).unwrap();
     pair.branch.start();
     pair.wait_until_up();
     fetch(&pair, FILE);
@@ -187,11 +188,11 @@ fn encrypted_store_shows_nothing_and_needs_its_key() {
     assert_refused(&pair);
     pair.branch.write_config(&config);
     assert_refused(&pair);
-    assert!(!shows(&folder));
-    let folder = folder.to_str().unwrap();
-    let refused = pair.branch.run(&["store", "stat", "--path", folder]);
+    assert!(!shows(&directory));
+    let directory = directory.to_str().unwrap();
+    let refused = pair.branch.run(&["store", "stat", "--path", directory]);
     assert_eq!(refused.status.code(), Some(2));
-    let stat = ["store", "stat", "--json", "--path", folder, "--encrypt-key-file", key.to_str().unwrap()];
+    let stat = ["store", "stat", "--json", "--path", directory, "--encrypt-key-file", key.to_str().unwrap()];
     let stat: Value = serde_json::from_slice(&pair.branch.run(&stat).stdout).unwrap();
     assert_eq!(stat["encrypted"], true);
     assert!(stat["levels"][0]["bytes"].as_u64().unwrap() >= FILE.len as u64 / 10 * 9, "{stat}");

@@ -15,8 +15,8 @@ use crate::common::wait::{LIMIT, eventually};
 use crate::pair;
 
 use super::{
-    FILE, assert_warm, fetch, options, segments, store_folder, store_of, wait_until_damaged, wait_until_kept,
-    wait_until_on_disk, wait_until_stored,
+    FILE, assert_warm, fetch, options, segments, store_directory, store_of, wait_until_damaged,
+    wait_until_kept, wait_until_on_disk, wait_until_stored,
 };
 
 /// A disk that fails a gateway until this is dropped, through strace.
@@ -30,9 +30,10 @@ impl Fault {
 
     /// Has a gateway wait for ever for each write, rename and sync of its state about its only peer.
     fn hanging(gateway: &Gateway, state: &Path) -> Self {
-        let folder = fs::read_dir(state.join("logs")).unwrap().next().unwrap().unwrap().path();
+        let directory = fs::read_dir(state.join("logs")).unwrap().next().unwrap().unwrap().path();
         let names = ["out.log", "out.idx", "in.log", "in.idx", "hints"];
-        let files = names.iter().flat_map(|name| [folder.join(name), folder.join(format!("{name}.new"))]);
+        let files =
+            names.iter().flat_map(|name| [directory.join(name), directory.join(format!("{name}.new"))]);
         let calls = "write,pwrite64,rename,fsync,fdatasync,ftruncate:delay_enter=1000000000";
         Self::begin(gateway, strace(calls, files))
     }
@@ -113,9 +114,9 @@ fn started_by(words: &str, ended: &Gateway, name: &str, config: &str) -> Gateway
 }
 
 /// Returns the words for a gateway with a disk of its own of this size for its directory.
-fn on_small_disk(folder: &Path, size: &str) -> String {
-    let (folder, binary) = (folder.display(), crate::binary().display());
-    format!("unshare -rm sh -c 'mount -t tmpfs -o size={size} tmpfs {folder} && exec {binary} \"$@\"' sh")
+fn on_small_disk(directory: &Path, size: &str) -> String {
+    let (directory, binary) = (directory.display(), crate::binary().display());
+    format!("unshare -rm sh -c 'mount -t tmpfs -o size={size} tmpfs {directory} && exec {binary} \"$@\"' sh")
 }
 
 /// Ends a branch in good order.
@@ -141,7 +142,7 @@ fn disk_refusing_reads_costs_only_its_savings() {
     fetch(&pair, FILE);
     assert_warm(&pair, "from a disk that is well");
     wait_until_on_disk(&pair);
-    let refusal = Fault::refusing(&pair.branch, "pread64", &store_folder(&pair));
+    let refusal = Fault::refusing(&pair.branch, "pread64", &store_directory(&pair));
     let wire = fetch(&pair, FILE);
     assert!(wire < FILE.len as u64 / 100 * 115, "{wire} bytes crossed");
     let store = eventually("its file is set aside", LIMIT, || {
@@ -153,7 +154,7 @@ fn disk_refusing_reads_costs_only_its_savings() {
     fetch(&pair, FILE);
     drop(refusal);
     end(&mut pair);
-    let store = store_folder(&pair);
+    let store = store_directory(&pair);
     let verified = refusing("pread64", &store)
         .arg(crate::binary())
         .args(["store", "verify", "--path"])
@@ -172,7 +173,7 @@ fn disk_refusing_reads_costs_only_its_savings() {
 #[test]
 fn disk_refusing_writes_is_reported_once_and_traffic_goes_on() {
     let Some((_origin, mut pair)) = traceable() else { return };
-    let refusal = Fault::refusing(&pair.branch, "pwrite64", &store_folder(&pair));
+    let refusal = Fault::refusing(&pair.branch, "pwrite64", &store_directory(&pair));
     for _ in 0..2 {
         let wire = fetch(&pair, FILE);
         assert!(wire < FILE.len as u64 / 100 * 115, "{wire} bytes crossed");
@@ -268,7 +269,7 @@ fn disk_failing_during_reads_costs_no_byte() {
     let pair = pair(&options(&origin));
     fetch(&pair, FILE);
     wait_until_on_disk(&pair);
-    for segment in segments(&store_folder(&pair)) {
+    for segment in segments(&store_directory(&pair)) {
         File::options().write(true).open(segment).unwrap().set_len(0).unwrap();
     }
     fetch(&pair, FILE);

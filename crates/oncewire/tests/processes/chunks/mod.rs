@@ -97,7 +97,7 @@ fn store_of(gateway: &Gateway) -> Value {
     gateway.ask("status").unwrap()["store"].clone()
 }
 
-fn store_folder(pair: &Pair) -> PathBuf {
+fn store_directory(pair: &Pair) -> PathBuf {
     pair.dir.path().join("branch-state/store")
 }
 

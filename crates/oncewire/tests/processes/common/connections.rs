@@ -27,7 +27,7 @@ pub(crate) struct Crowd {
     pub(crate) active: usize,
     /// Bytes sent and echoed on each of these.
     pub(crate) len: usize,
-    /// For how long processor time is counted while all are idle.
+    /// For how long CPU time is counted while all are idle.
     pub(crate) idle: Duration,
 }
 

@@ -119,7 +119,7 @@ impl Gateway {
         self.files_by_kind().values().sum()
     }
 
-    /// The same by kind: `socket`, `pipe`, `anon_inode`, `file`, and `segment` for files in the folder of a chunk store.
+    /// The same by kind: `socket`, `pipe`, `anon_inode`, `file`, and `segment` for files in the directory of a chunk store.
     pub(crate) fn files_by_kind(&self) -> BTreeMap<String, usize> {
         let mut kinds = BTreeMap::new();
         for entry in std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().flatten() {

@@ -162,7 +162,7 @@ fn empty_store(state: &Path) {
     store.filter(|path| !path.ends_with(STORE)).for_each(|path| remove(&path));
 }
 
-/// Changes a byte in each page of every file in a folder.
+/// Changes a byte in each page of every file in a directory.
 fn damage(path: &Path) {
     if path.is_dir() {
         return contents(path).iter().for_each(|path| damage(path));
@@ -229,8 +229,8 @@ fn wire(pair: &PairInNetwork) -> u64 {
     wan.up.counters().carried_bytes + wan.down.counters().carried_bytes
 }
 
-fn contents(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+fn contents(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 fn remove(path: &Path) {
@@ -244,7 +244,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nhint_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n";
-/// The folder of the store in the state, and in it the file of its id.
+/// The directory of the store in the state, and in it the file of its id.
 const STORE: &str = "store";
 /// The copy of the store from before the file, and its content.
 const OLDER: &str = "older";

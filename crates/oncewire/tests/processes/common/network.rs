@@ -130,7 +130,7 @@ impl PairInNetwork {
         self.network.host(place.name()).launch(|| work(gateway))
     }
 
-    /// The folder of a gateway's state.
+    /// The directory of a gateway's state.
     pub(crate) fn state(&self, place: Place) -> PathBuf {
         self.dir.path().join(format!("{}-state", place.name()))
     }

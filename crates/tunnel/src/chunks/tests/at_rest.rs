@@ -39,8 +39,8 @@ fn inspection_and_verification_change_nothing() {
     assert_eq!(store.compact(None, &Progress::default()).unwrap().superseded, 0);
     store.close().unwrap();
     let options = open::options(settings.index_memory, settings.disk, None);
-    let folder = Arc::new(oncewire_store::Folder::open(&settings.path).unwrap());
-    let (_, opened) = oncewire_store::Store::open(folder, &options).unwrap();
+    let directory = Arc::new(oncewire_store::Directory::open(&settings.path).unwrap());
+    let (_, opened) = oncewire_store::Store::open(directory, &options).unwrap();
     assert!(opened.index_kept, "the gateway finds the index as it wants it");
 }
 

@@ -83,7 +83,7 @@ fn gateway(store: ChunkStore, inbox: Inbox, peers: &[Arc<Peer>]) -> Task {
 
 /// Has a peer send a frame, and returns the answer.
 async fn answer(task: &mut Task, from: &Arc<Peer>, frame: GroupFrame) -> Option<(MemberId, GroupFrame)> {
-    task.inbox.neighbours.clone().handle_said(from, frame);
+    task.inbox.neighbours.clone().handle_group_frame(from, frame);
     loop {
         let told = tokio::time::timeout(LIMIT, task.inbox.told.recv()).await.expect("nothing is told")?;
         task.handle_told(told);

@@ -23,7 +23,7 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 /// Adds file and operation to an error; its kind and number stay.
-pub(crate) fn told(doing: &'static str, file: impl Display, source: io::Error) -> io::Error {
+pub(crate) fn with_file_context(doing: &'static str, file: impl Display, source: io::Error) -> io::Error {
     io::Error::new(source.kind(), Told { doing, file: file.to_string(), source })
 }
 
@@ -39,11 +39,11 @@ mod tests {
 
     #[test]
     fn error_with_context_keeps_its_number() {
-        let error = told("cutting", "a", io::Error::from(Errno::MFILE));
+        let error = with_file_context("cutting", "a", io::Error::from(Errno::MFILE));
         assert_eq!(errno(&error), Some(Errno::MFILE));
         assert!(error.to_string().starts_with("cutting a: "), "{error}");
-        assert_eq!(told("cutting", "a", Errno::NOSPC.into()).kind(), io::ErrorKind::StorageFull);
-        let too_big = told("writing", "a", Errno::FBIG.into());
+        assert_eq!(with_file_context("cutting", "a", Errno::NOSPC.into()).kind(), io::ErrorKind::StorageFull);
+        let too_big = with_file_context("writing", "a", Errno::FBIG.into());
         assert!(too_big.to_string().ends_with("LimitFSIZE= of the service"), "{too_big}");
     }
 }

@@ -1,4 +1,4 @@
-//! A folder of the system.
+//! A directory of the system.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -7,34 +7,34 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Backend;
+use crate::error_context::with_file_context;
 use crate::obstacle::Obstacle;
 use crate::open_files::OpenFiles;
 use crate::private_file::{Opening, open_private};
-use crate::told::told;
 
-/// A folder of the system, for its owner alone (0700, files 0600) and for one process at a time.
+/// A directory of the system, for its owner alone (0700, files 0600) and for one process at a time.
 ///
 /// For any number of segments it has at most 64 of their files open, one more for each thread at work on one, and its
 /// lock. At the process's limit of open files, it closes those not needed.
 #[derive(Debug)]
-pub struct Folder {
+pub struct Directory {
     path: PathBuf,
     /// Recently used files, for reads without opening one; a terabyte has thousands.
     open: OpenFiles,
-    /// Held as long as the folder is in use.
+    /// Held as long as the directory is in use.
     _lock: File,
 }
 
-/// Why a folder cannot be used.
+/// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum FolderError {
+pub enum DirectoryError {
     /// Another process has it open.
-    #[error("{path}: another process uses this chunk store; stop it, or give each its own folder",
+    #[error("{path}: another process uses this chunk store; stop it, or give each its own directory",
             path = .0.display())]
     InUse(PathBuf),
     /// The file system takes no changes, not even the lock.
     #[error("{path}: the file system is read-only, as it may become after errors of its disk; a chunk store has to be \
-             written: check the disk and mount it again, or choose another folder", path = .0.display())]
+             written: check the disk and mount it again, or choose another directory", path = .0.display())]
     ReadOnly(PathBuf),
     /// It, or its lock, is something else.
     #[error(transparent)]
@@ -42,14 +42,14 @@ pub enum FolderError {
     /// The file system refused.
     #[error("{path}: {source}", path = .path.display())]
     Io {
-        /// The folder or its lock.
+        /// The directory or its lock.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
     },
 }
 
-impl FolderError {
+impl DirectoryError {
     fn of(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly(path.to_owned()),
@@ -58,28 +58,28 @@ impl FolderError {
     }
 }
 
-impl Folder {
-    /// Takes a folder, makes it if there is none, and locks it.
+impl Directory {
+    /// Takes a directory, makes it if there is none, and locks it.
     ///
     /// # Errors
-    /// [`FolderError::InUse`] if another process, or another value in this one, has it; [`FolderError::ReadOnly`] if
-    /// nothing can be written there; [`FolderError::InTheWay`] if there is something else.
-    pub fn open(path: &Path) -> Result<Self, FolderError> {
+    /// [`DirectoryError::InUse`] if another process, or another value in this one, has it; [`DirectoryError::ReadOnly`] if
+    /// nothing can be written there; [`DirectoryError::InTheWay`] if there is something else.
+    pub fn open(path: &Path) -> Result<Self, DirectoryError> {
         let lock_path = path.join(LOCK);
-        let error = |source| FolderError::of(&lock_path, source);
+        let error = |source| DirectoryError::of(&lock_path, source);
         let taken = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        let taken = taken.map_err(|source| FolderError::of(path, source));
+        let taken = taken.map_err(|source| DirectoryError::of(path, source));
         let taken = taken.and_then(|()| open_private(&lock_path, Opening::Made).map_err(error));
-        let lock = taken.map_err(|error| Obstacle::at(path).map_or(error, FolderError::InTheWay))?;
+        let lock = taken.map_err(|error| Obstacle::at(path).map_or(error, DirectoryError::InTheWay))?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
+            Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse(path.to_owned())),
             Err(TryLockError::Error(source)) => return Err(error(source)),
         }
         // A concurrent removal of the store may just have removed this file.
         match is_named(&lock, &lock_path).map_err(error)? {
             true => Ok(Self { path: path.to_owned(), open: OpenFiles::default(), _lock: lock }),
-            false => Err(FolderError::InUse(path.to_owned())),
+            false => Err(DirectoryError::InUse(path.to_owned())),
         }
     }
 
@@ -119,12 +119,13 @@ impl Folder {
         self.open.forget(name);
         let removed = removed
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) });
-        self.told("removing", name, removed)
+        self.with_file_context("removing", name, removed)
     }
 
-    fn sync_folder(&self) -> io::Result<()> {
-        let synced = self.open.with_room(|| File::open(&self.path)).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| told("syncing", self.path.display(), error))
+    fn sync_directory(&self) -> io::Result<()> {
+        let synced =
+            self.open.with_room(|| File::open(&self.path)).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| with_file_context("syncing", self.path.display(), error))
     }
 
     /// Returns all entries in the order of the names, with the length for regular files.
@@ -143,19 +144,19 @@ impl Folder {
             entries.sort();
             Ok(entries)
         };
-        read().map_err(|error| told("listing", self.path.display(), error))
+        read().map_err(|error| with_file_context("listing", self.path.display(), error))
     }
 
     /// Adds file and operation to an error.
-    fn told<T>(&self, doing: &'static str, name: &str, done: io::Result<T>) -> io::Result<T> {
-        done.map_err(|error| told(doing, self.path.join(name).display(), error))
+    fn with_file_context<T>(&self, doing: &'static str, name: &str, done: io::Result<T>) -> io::Result<T> {
+        done.map_err(|error| with_file_context(doing, self.path.join(name).display(), error))
     }
 }
 
-impl Backend for Folder {
+impl Backend for Directory {
     fn create(&self, name: &str, len: u64) -> io::Result<()> {
-        self.told("making", name, self.make(name, len))?;
-        self.sync_folder()
+        self.with_file_context("making", name, self.make(name, len))?;
+        self.sync_directory()
     }
 
     fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
@@ -170,15 +171,15 @@ impl Backend for Folder {
     }
 
     fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.told("writing", name, self.file(name).and_then(|file| file.write_all_at(bytes, at)))
+        self.with_file_context("writing", name, self.file(name).and_then(|file| file.write_all_at(bytes, at)))
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        self.told("cutting", name, self.file(name).and_then(|file| file.set_len(len)))
+        self.with_file_context("cutting", name, self.file(name).and_then(|file| file.set_len(len)))
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        self.told("syncing", name, self.file(name).and_then(|file| file.sync_data()))
+        self.with_file_context("syncing", name, self.file(name).and_then(|file| file.sync_data()))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -186,19 +187,19 @@ impl Backend for Folder {
         // Behind it, as below.
         self.open.forget(from);
         self.open.forget(to);
-        self.told("renaming", from, renamed)?;
-        self.sync_folder()
+        self.with_file_context("renaming", from, renamed)?;
+        self.sync_directory()
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.unlink(name)?;
-        self.sync_folder()
+        self.sync_directory()
     }
 
     fn remove_all(&self, names: &[String]) -> io::Result<()> {
         let removed = names.iter().map(|name| self.unlink(name)).fold(Ok(()), io::Result::and);
         // Once for all of them: each takes a disk as long as a write.
-        removed.and(self.sync_folder())
+        removed.and(self.sync_directory())
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
@@ -236,18 +237,19 @@ mod tests {
     fn directory_serves_one_user_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
-        let first = Folder::open(&path).unwrap();
-        let error = Folder::open(&path).unwrap_err();
-        assert!(matches!(error, FolderError::InUse(_)));
+        let first = Directory::open(&path).unwrap();
+        let error = Directory::open(&path).unwrap_err();
+        assert!(matches!(error, DirectoryError::InUse(_)));
         assert!(error.to_string().contains("another process uses this chunk store"), "{error}");
         drop(first);
-        Folder::open(&path).unwrap();
+        Directory::open(&path).unwrap();
     }
 
     #[test]
     fn read_only_file_system_is_named_as_the_reason() {
-        let of =
-            |errno| FolderError::of(Path::new("/a/store"), io::Error::from_raw_os_error(errno)).to_string();
+        let of = |errno| {
+            DirectoryError::of(Path::new("/a/store"), io::Error::from_raw_os_error(errno)).to_string()
+        };
         let (erofs, eacces) = (of(30), of(13));
         assert!(erofs.starts_with("/a/store: the file system is read-only"), "{erofs}");
         assert!(eacces.starts_with("/a/store: Permission denied"), "{eacces}");
@@ -259,10 +261,10 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         fs::write(path("file"), "").unwrap();
         fs::create_dir_all(path("locked").join(LOCK)).unwrap();
-        for (folder, named) in [("file", "file"), ("file/below", "file"), ("locked", "locked/lock")] {
-            let error = Folder::open(&path(folder)).unwrap_err().to_string();
+        for (directory, named) in [("file", "file"), ("file/below", "file"), ("locked", "locked/lock")] {
+            let error = Directory::open(&path(directory)).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{} is a f", path(named).display())), "{error}");
-            assert!(error.contains("choose another folder"), "{error}");
+            assert!(error.contains("choose another directory"), "{error}");
         }
     }
 
@@ -279,21 +281,21 @@ mod tests {
     }
 
     #[test]
-    fn folders_and_links_are_no_files_of_a_store() {
+    fn directories_and_links_are_no_files_of_a_store() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path()).unwrap();
-        folder.create("a", 1).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        directory.create("a", 1).unwrap();
         fs::create_dir(dir.path().join("0000000000000001.seg")).unwrap();
         std::os::unix::fs::symlink("a", dir.path().join("0000000000000002.seg")).unwrap();
-        assert_eq!(folder.list().unwrap(), [("a".to_owned(), 1)]);
-        assert_eq!(folder.list_others().unwrap(), ["0000000000000001.seg", "0000000000000002.seg"]);
+        assert_eq!(directory.list().unwrap(), [("a".to_owned(), 1)]);
+        assert_eq!(directory.list_others().unwrap(), ["0000000000000001.seg", "0000000000000002.seg"]);
     }
 
     #[test]
     fn files_are_for_their_owner_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(&dir.path().join("store")).unwrap();
-        folder.create("a", 10).unwrap();
+        let directory = Directory::open(&dir.path().join("store")).unwrap();
+        directory.create("a", 10).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&dir.path().join("store")), 0o700);
         assert_eq!(mode(&dir.path().join("store/a")), 0o600);
@@ -303,7 +305,7 @@ mod tests {
     #[test]
     fn file_removed_during_a_read_is_not_kept_open() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path()).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
         // Nothing is asked for before it is whole.
         let (round, done) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
         thread::scope(|scope| {
@@ -312,7 +314,7 @@ mod tests {
                     let mut bytes = [0; 8];
                     while done.load(Ordering::Relaxed) == 0 {
                         let number = round.load(Ordering::Relaxed);
-                        match folder.read(&number.to_string(), 0, &mut bytes) {
+                        match directory.read(&number.to_string(), 0, &mut bytes) {
                             Ok(()) => assert!(bytes == [0; 8] || bytes == (number as u64).to_le_bytes()),
                             Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
                         }
@@ -321,31 +323,31 @@ mod tests {
             }
             for number in 0..200_usize {
                 let name = number.to_string();
-                folder.create(&name, 8).unwrap();
+                directory.create(&name, 8).unwrap();
                 round.store(number, Ordering::Relaxed);
-                folder.write(&name, 0, &(number as u64).to_le_bytes()).unwrap();
-                folder.remove(&name).unwrap();
-                let is_open = folder.open.names().contains(&name);
+                directory.write(&name, 0, &(number as u64).to_le_bytes()).unwrap();
+                directory.remove(&name).unwrap();
+                let is_open = directory.open.names().contains(&name);
                 assert!(!is_open, "{name} is gone, and its room is not");
             }
             done.store(1, Ordering::Relaxed);
         });
-        assert_eq!((folder.list().unwrap().len(), folder.open.names().len()), (0, 0));
+        assert_eq!((directory.list().unwrap().len(), directory.open.names().len()), (0, 0));
     }
 
     #[test]
     fn errors_name_file_and_operation() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path()).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         let refused = [
-            ("making", folder.create("a", 1)),
-            ("writing", folder.write("a", 0, &[1])),
-            ("cutting", folder.truncate("a", 0)),
-            ("syncing", folder.sync("a")),
-            ("removing", folder.remove("a")),
-            ("removing", folder.remove_all(&["b".to_owned(), "a".to_owned()])),
-            ("renaming", folder.rename("a", LOCK)),
+            ("making", directory.create("a", 1)),
+            ("writing", directory.write("a", 0, &[1])),
+            ("cutting", directory.truncate("a", 0)),
+            ("syncing", directory.sync("a")),
+            ("removing", directory.remove("a")),
+            ("removing", directory.remove_all(&["b".to_owned(), "a".to_owned()])),
+            ("renaming", directory.rename("a", LOCK)),
         ];
         let file = dir.path().join("a");
         for (doing, refused) in refused {
@@ -353,25 +355,25 @@ mod tests {
             assert!(error.starts_with(&format!("{doing} {}: ", file.display())), "{error}");
         }
         fs::remove_dir_all(dir.path()).unwrap();
-        let error = folder.list().unwrap_err().to_string();
+        let error = directory.list().unwrap_err().to_string();
         assert!(error.starts_with(&format!("listing {}: ", dir.path().display())), "{error}");
     }
 
     #[test]
     fn more_files_than_stay_open_can_be_used() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path()).unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
         let names: Vec<String> = (0..2 * MAX_OPEN).map(|i| format!("{i:04}")).collect();
         for (i, name) in names.iter().enumerate() {
-            folder.create(name, 8).unwrap();
-            folder.write(name, 0, &(i as u64).to_le_bytes()).unwrap();
+            directory.create(name, 8).unwrap();
+            directory.write(name, 0, &(i as u64).to_le_bytes()).unwrap();
         }
         for (i, name) in names.iter().enumerate() {
             let mut bytes = [0; 8];
-            folder.read(name, 0, &mut bytes).unwrap();
+            directory.read(name, 0, &mut bytes).unwrap();
             assert_eq!(u64::from_le_bytes(bytes), i as u64);
         }
-        assert!(folder.open.names().len() <= MAX_OPEN);
-        assert_eq!(folder.list().unwrap().len(), names.len());
+        assert!(directory.open.names().len() <= MAX_OPEN);
+        assert_eq!(directory.list().unwrap().len(), names.len());
     }
 }

@@ -1,6 +1,6 @@
 //! Whether a pair makes anything slower.
 //!
-//! `cargo bench -p oncewire --bench never` builds a network of namespaces. It takes root, `ip` and `tc`, and names
+//! `cargo bench -p oncewire --bench overhead` builds a network of namespaces. It takes root, `ip` and `tc`, and names
 //! missing ones. Behind `--`: `bulk` or `beside` for one of the two parts, `rounds=N`, and `mb=N` for the bulk.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
 

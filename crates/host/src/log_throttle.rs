@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// Lets a line pass per period, or a few, and counts the rest.
 #[derive(Debug)]
-pub struct Seldom {
+pub struct LogThrottle {
     /// Default 1 s.
     period: Duration,
     /// Lines of a period.
@@ -18,13 +18,13 @@ pub struct Seldom {
     held_back: AtomicU64,
 }
 
-impl Default for Seldom {
+impl Default for LogThrottle {
     fn default() -> Self {
         Self::every(PERIOD)
     }
 }
 
-impl Seldom {
+impl LogThrottle {
     /// Lets one line pass in each period.
     pub(crate) fn every(period: Duration) -> Self {
         Self::bursts(1, period)
@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn burst_passes_and_the_rest_is_counted() {
-        let seldom = Seldom::bursts(3, Duration::from_secs(4));
+        let seldom = LogThrottle::bursts(3, Duration::from_secs(4));
         let mut told = Vec::new();
         for _ in 0..80 {
             told.extend(seldom.due());

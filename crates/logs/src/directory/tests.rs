@@ -78,13 +78,13 @@ fn real_files_are_found_again_and_are_nobody_elses() {
     assert_eq!((out.epoch, ranges(Some(&out))), (1, vec![(2 << 16, 6 << 16)]));
     assert_eq!(inbound.epoch, 9);
     assert_eq!(inbound.ranges.len(), 4);
-    let folder = state.join("logs").join("07".repeat(32));
+    let directory = state.join("logs").join("07".repeat(32));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     for file in ["out.log", "out.idx", "in.log", "in.idx"] {
-        assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
+        assert_eq!(mode(&directory.join(file)), 0o600, "{file}");
     }
-    assert_eq!([mode(&state), mode(&folder)], [0o700; 2]);
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
+    assert_eq!([mode(&state), mode(&directory)], [0o700; 2]);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 4);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn file_in_place_of_a_directory_costs_a_cold_start() {
     let (logs, peers) = open_in(&state, &[owner(&[7]), owner(&[8])]).unwrap();
     let why = logs.not_kept().why().unwrap();
     assert!(why.contains("start cold"), "{why}");
-    assert!(why.contains(&format!("{} is a file and no folder: move it", state.display())), "{why}");
+    assert!(why.contains(&format!("{} is a file, not a directory; move it", state.display())), "{why}");
     assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
     // One peer's directory only: the other's logs are persisted.
     let state = dir.path().join("other");
@@ -146,7 +146,7 @@ fn directory_in_place_of_the_lock_is_named() {
     fs::create_dir(&lock).unwrap();
     let (logs, _) = open_in(dir.path(), &[owner(&[7])]).unwrap();
     let why = logs.not_kept().why().unwrap();
-    assert!(why.contains(&format!("{} is a folder, and a file is to be there", lock.display())), "{why}");
+    assert!(why.contains(&format!("{} is a directory, and a file is to be there", lock.display())), "{why}");
 }
 
 #[test]

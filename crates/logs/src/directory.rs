@@ -18,9 +18,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout_at;
 
 use super::at_rest::{self, ClearError};
-use super::disk::{OsFolder, explained, open_private};
+use super::disk::{OsDirectory, explained, open_private};
 use super::hints::Turns;
-use super::patience::{NotKept, Patience, Unfinished, within};
+use super::patience::{Patience, PersistFailure, Unfinished, within};
 use super::writer::{Closing, Queue, Settled};
 use super::{LogOwner, PeerLogs, Place};
 
@@ -31,7 +31,7 @@ pub struct Logs {
     before_opening: fn(&Path),
     /// Of all hints, also those of ended peers.
     turns: Turns,
-    not_kept: NotKept,
+    not_kept: PersistFailure,
     shared: Arc<Shared>,
 }
 
@@ -82,7 +82,7 @@ impl Logs {
     pub async fn take(place: Place, patience: Patience) -> Result<Taken, StateInUse> {
         let state = place.state.clone();
         let shared = Shared { open: Mutex::new(Some(Open::default())), is_late: Notify::new() };
-        let (turns, not_kept) = (Turns::default(), NotKept::default());
+        let (turns, not_kept) = (Turns::default(), PersistFailure::default());
         let before_opening = patience.before_opening;
         let logs = Self { place, before_opening, turns, not_kept, shared: Arc::new(shared) };
         let taken = match within(patience.taking, "state-take", move || take_state(&state)).await {
@@ -193,7 +193,7 @@ impl Logs {
     }
 
     /// Returns the record of reasons for deferred persistence.
-    pub fn not_kept(&self) -> NotKept {
+    pub fn not_kept(&self) -> PersistFailure {
         self.not_kept.clone()
     }
 
@@ -292,13 +292,13 @@ fn opened_late<T: Send + 'static>(opened: oneshot::Receiver<T>) -> Late {
 
 /// The state directory is another process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("another oncewire uses the folder")]
+#[error("another oncewire uses the directory")]
 pub struct StateInUse;
 
 /// Makes the state directory this process's own, as long as the returned file is open.
 pub(super) fn take_state(state: &Path) -> Result<fs::File, TryLockError> {
     let open = |_| open_private(&state.join("lock"), Opening::Made).map_err(|error| explained(state, error));
-    let lock = OsFolder::create(state.to_owned()).and_then(open).map_err(TryLockError::Error)?;
+    let lock = OsDirectory::create(state.to_owned()).and_then(open).map_err(TryLockError::Error)?;
     lock.try_lock()?;
     Ok(lock)
 }

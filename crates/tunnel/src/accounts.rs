@@ -17,7 +17,7 @@ use self::direct::{Direct, DirectTable};
 
 /// Counters shared by listeners, interceptions and peers.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct TrafficAccounts {
     /// Refused clients and lanes, by reason.
     pub refusals: Refusals,
     /// Flows without coding.
@@ -36,7 +36,7 @@ pub struct Ledger {
     requests: Arc<()>,
 }
 
-impl Ledger {
+impl TrafficAccounts {
     /// Counts a client connection with requests served here, as long as the result lives.
     pub fn serving(&self) -> Arc<()> {
         Arc::clone(&self.requests)
@@ -88,7 +88,7 @@ impl Tally {
     }
 
     /// Notes the link's report on the flow. Bytes before a cipher count as coded.
-    pub(crate) fn learn(&mut self, ledger: &Ledger, peer: &str, flow: &FlowStats) {
+    pub(crate) fn learn(&mut self, accounts: &TrafficAccounts, peer: &str, flow: &FlowStats) {
         self.looks = self.looks.saturating_add(1);
         let Some(reason) = reason(flow.outcome) else {
             self.is_coded_again = self.counter.is_some();
@@ -99,7 +99,7 @@ impl Tally {
             return;
         }
         if !is_known {
-            let counter = ledger.not_coded.count(Some(peer), &flow.destination, Outcome::Uncoded, reason);
+            let counter = accounts.not_coded.count(Some(peer), &flow.destination, Outcome::Uncoded, reason);
             counter.add_bytes(self.bytes.saturating_sub(flow.begins_after.unwrap_or(0)));
             self.counter = Some((reason, counter));
         }
