@@ -1,5 +1,7 @@
 //! The link fuzzers' checks. `crates/link/tests/replay.rs` replays their corpora with this code.
 
+#[path = "../../crates/link/tests/common/raw.rs"]
+mod raw;
 #[allow(dead_code, reason = "a part of it is used here")]
 pub(crate) mod script;
 
@@ -20,8 +22,11 @@ use script::{Script, noise};
 
 /// An authenticated peer may send anything: the link refuses it or goes on, in bounded memory.
 pub(crate) fn link_input(data: &[u8]) {
+    take_anything(Setup::new(0), data);
+}
+
+fn take_anything(setup: Setup, data: &[u8]) {
     let mut script = Script::new(data);
-    let setup = Setup::new(0);
     let mut link = Link::new(setup.config(true), Now::ZERO);
     let peer = Link::new(setup.config(false), Now::ZERO);
     let mut now = Now::ZERO;
@@ -64,13 +69,29 @@ pub(crate) fn link_input(data: &[u8]) {
 /// Two links over late and broken lanes, with chunk stores whose answers are late, reordered, wrong or missing: an
 /// application gets a beginning of the sent bytes, and a stream with an end is whole.
 pub(crate) fn link_pair(data: &[u8]) {
+    play(data, |setup| setup);
+}
+
+/// As [`link_pair`], with the tiny codec, which has neither log nor names.
+pub(crate) fn raw_pair(data: &[u8]) {
+    play(data, |setup| Setup { is_raw: true, stores: [false; 2], ..setup });
+}
+
+/// Plays a script with two links that are set up as its first byte says, but for a change.
+fn play(data: &[u8], change: impl FnOnce(Setup) -> Setup) {
     let mut script = Script::new(data);
-    let mut world = World::new(Setup::new(script.next().unwrap_or(0)));
+    let setup = Setup::new(script.next().unwrap_or(0));
+    let mut world = World::new(change(setup));
     for _ in 0..MAX_STEPS {
         let Some(what) = script.next() else { break };
         world.step(what, &mut script);
     }
     world.settle();
+}
+
+/// A peer with the tiny codec may send anything too.
+pub(crate) fn raw_input(data: &[u8]) {
+    take_anything(Setup { is_raw: true, stores: [false; 2], ..Setup::new(0) }, data);
 }
 
 /// How both links of a pair are set up.
@@ -82,6 +103,8 @@ struct Setup {
     /// Whether each side has a store.
     stores: [bool; 2],
     shed: bool,
+    /// Whether the codec is the tiny one.
+    is_raw: bool,
 }
 
 impl Setup {
@@ -95,6 +118,7 @@ impl Setup {
             rate_limit: [None, Some(4_000_000), None, Some(40_000_000)][usize::from(what >> 4) % 4],
             stores: [what & 64 == 0, true],
             shed: what & 128 != 0,
+            is_raw: false,
         }
     }
 
@@ -120,6 +144,7 @@ impl Setup {
             }),
             store: self.stores.get(side).is_some_and(|has| *has).then_some(1),
             shed: self.shed,
+            codecs: if self.is_raw { vec![raw::raw()] } else { LinkConfig::default().codecs },
             ..LinkConfig::default()
         }
     }

@@ -12,6 +12,7 @@ use oncewire_host::clock::Clock;
 use oncewire_host::slow_disk::{self, DISK_LIMIT};
 use oncewire_host::tasks::Tasks;
 use oncewire_intercept::{Current, Heads, rules};
+use oncewire_link::{CodecFactory, LinkConfig};
 use oncewire_logs::{Logs, Patience, PeerLogs};
 use oncewire_report::{DiscoveryReport, FlowsReport, StatusReport};
 use oncewire_tunnel::accounts::TrafficAccounts;
@@ -134,6 +135,9 @@ pub enum StartError {
     /// The chunk store has no thread to be opened on.
     #[error("cannot open the chunk store: {0}")]
     Thread(io::Error),
+    /// A list of codecs that links cannot have.
+    #[error(transparent)]
+    Codecs(oncewire_link::ConfigError),
     /// The key pair cannot be used for TLS.
     #[error("the key pair cannot be used: {0}")]
     Tls(rustls::Error),
@@ -155,11 +159,28 @@ impl Gateway {
     /// If an address cannot be listened on or the state directory is in use, with its key; nothing is left
     /// running then, nor if this is dropped before it has an answer.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        Self::start_with(config, Patience::default()).await
+        Self::start_with_codecs(config, LinkConfig::default().codecs).await
     }
 
-    /// As [`Gateway::start`], with so much patience with the disk of logs.
-    async fn start_with(config: Config, patience: Patience) -> Result<Self, StartError> {
+    /// As [`Gateway::start`], with these codecs for all links, the preferred one first. A program that embeds a gateway
+    /// runs a codec of its own so.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`], and if a link cannot have such a list of codecs.
+    pub async fn start_with_codecs(
+        config: Config,
+        codecs: Vec<Arc<dyn CodecFactory>>,
+    ) -> Result<Self, StartError> {
+        Self::start_with(config, codecs, Patience::default()).await
+    }
+
+    /// As [`Gateway::start_with_codecs`], with so much patience with the disk of logs.
+    async fn start_with(
+        config: Config,
+        codecs: Vec<Arc<dyn CodecFactory>>,
+        patience: Patience,
+    ) -> Result<Self, StartError> {
+        LinkConfig { codecs: codecs.clone(), ..LinkConfig::default() }.check().map_err(StartError::Codecs)?;
         raise_open_files();
         let listeners = Listeners::bind(&config)?;
         let mut started = Started { tasks: Arc::new(Tasks::new()), report: None, is_whole: false };
@@ -190,6 +211,7 @@ impl Gateway {
             store,
             neighbours,
             place,
+            codecs,
         };
         let site = Arc::new(site);
         let notes = found::open(&config)?;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use oncewire_codec::adapt::Adapt;
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::wanax::NamesConfig;
+use oncewire_codec::wire::{CodecId, MAX_CODEC_PARAMETERS, MAX_CODECS};
 use oncewire_codec::{Now, Plan};
 
-use crate::codecs::{CodecFactory, Endre};
+use crate::codecs::{CodecFactory, Codecs, Endre};
 
 /// Settings of one link; sizes in bytes.
 #[derive(Clone, Debug)]
@@ -20,8 +21,8 @@ pub struct LinkConfig {
     pub first: bool,
     /// Whether this side dials lanes.
     pub dialer: bool,
-    /// What makes the halves of the codec; both ends of a link speak the same. Default [`Endre`].
-    pub codec: Arc<dyn CodecFactory>,
+    /// The codecs of this side, the preferred one first; each link uses one that the peer has too. Default [`Endre`].
+    pub codecs: Vec<Arc<dyn CodecFactory>>,
     /// Log offered for each direction. Default 64 MiB; the smaller of both sides' offers is used.
     pub log_capacity: u64,
     /// Bound on unacknowledged log bytes. Default: a quarter of the log.
@@ -81,7 +82,7 @@ impl Default for LinkConfig {
             secret: 0,
             first: false,
             dialer: false,
-            codec: Arc::new(Endre),
+            codecs: vec![Arc::new(Endre)],
             log_capacity: 64 << 20,
             max_in_flight: None,
             plan: Plan::default(),
@@ -116,6 +117,14 @@ pub enum ConfigError {
     /// More in flight than the log holds, or not even one block.
     #[error("max_in_flight must be between 65536 bytes and log_memory, not {0}")]
     InFlight(u64),
+    /// No list for a hello.
+    #[error(
+        "a link needs 1 to {MAX_CODECS} codecs, each once, with at most {MAX_CODEC_PARAMETERS} bytes of parameters"
+    )]
+    Codecs,
+    /// A codec for packets, or for many receivers.
+    #[error("codec {0} is none for a link: it carries packets, or has many receivers")]
+    CodecOfOtherService(CodecId),
 }
 
 impl LinkConfig {
@@ -143,7 +152,7 @@ impl LinkConfig {
         }
         match self.max_in_flight {
             Some(bytes) if bytes < 64 << 10 || bytes > self.log_capacity => Err(ConfigError::InFlight(bytes)),
-            _ => Ok(()),
+            _ => Codecs::check(self),
         }
     }
 }

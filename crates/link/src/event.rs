@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use oncewire_codec::Plan;
 use oncewire_codec::adapt::PaceStats;
-use oncewire_codec::contract::LogStart;
+use oncewire_codec::contract::{LogStart, PeerFault};
 use oncewire_codec::wanax::HintsError;
 use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{
-    Destination, FlowId, GroupFrame, LaneId, LaneRole, Network, OpenFailure, ResetReason,
+    CodecId, Destination, FlowId, GroupFrame, LaneId, LaneRole, Network, OpenFailure, ResetReason,
 };
 
 use crate::link::LogSide;
@@ -222,7 +222,7 @@ impl fmt::Display for Note {
 }
 
 /// Why a lane was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaneRefused {
     /// A lane of that name exists.
     #[error("a lane of that name exists")]
@@ -241,6 +241,32 @@ pub enum LaneRefused {
     /// The peer's log is too small to work with.
     #[error("the peer offers a log of {0} bytes, which is too small")]
     LogTooSmall(u64),
+    /// No codec is shared.
+    #[error(
+        "no codec in common: the peer has {}, this gateway {}; run builds at both ends that share one",
+        list(theirs),
+        list(ours)
+    )]
+    NoCommonCodec {
+        /// Those of the peer.
+        theirs: Vec<CodecId>,
+        /// Those of this end.
+        ours: Vec<CodecId>,
+    },
+    /// The codec cannot work with the peer's parameters.
+    #[error(
+        "the peer's parameters for codec {codec} are of no use: {fault}; run builds that agree on them at both ends"
+    )]
+    CodecParameters {
+        /// The codec.
+        codec: CodecId,
+        /// Why.
+        fault: PeerFault,
+    },
+}
+
+fn list(ids: &[CodecId]) -> String {
+    ids.iter().map(CodecId::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Why a flow was not opened.

@@ -32,21 +32,21 @@ mod toll;
 mod unsent;
 
 pub use classify::Cipher;
-pub use codecs::{CodecFactory, Endre};
+pub use codecs::{CodecFactory, DefaultCodec, Endre};
 pub use config::{ConfigError, LinkConfig};
 pub use event::{CloseReason, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received};
 pub use link::{Effort, Link, LoadedLogs, LogLimits, LogSide, SavedLogs};
 pub use oncewire_codec::Now;
 pub use oncewire_codec::adapt::{Adapt, PaceStats, Reason as PaceReason};
 pub use oncewire_codec::contract::{
-    ChunkPlace, LogStart, LogStarts, LogWrite, PeerFault as ProtocolError, Purpose, SavedLog, StoreReply,
-    StoreRequest, StoreState,
+    Capabilities, ChunkPlace, LogStart, LogStarts, LogWrite, PeerFault as ProtocolError, Purpose, SavedLog,
+    Service, StoreReply, StoreRequest, StoreState,
 };
 pub use oncewire_codec::log::{Log, LogOffset, RangeSet};
 pub use oncewire_codec::wanax::NamesConfig;
 pub use oncewire_codec::wire::{
-    Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, MAX_NETWORKS, Network, OpenFailure,
-    ResetReason,
+    CodecId, Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, MAX_NETWORKS, Network,
+    OpenFailure, ResetReason,
 };
 pub use pieces::Pieces;
 pub use records::{MAX_RECORD, records};

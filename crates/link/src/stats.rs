@@ -6,7 +6,7 @@ use oncewire_codec::Now;
 use oncewire_codec::adapt::{PaceStats, Reason};
 use oncewire_codec::contract::{ReceiveStats, SendStats};
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::wire::{Destination, FlowId};
+use oncewire_codec::wire::{CodecId, Destination, FlowId};
 
 use crate::classify::Cipher;
 use crate::flow::Flow;
@@ -21,6 +21,8 @@ pub struct LinkStats {
     pub peer_drains: bool,
     /// The protocol version that both ends speak, once the peer was met.
     pub version: Option<u16>,
+    /// The codec of the link, once the peer was met.
+    pub codec: Option<CodecId>,
     /// Frames of optional types that this build does not know, or that are for peers of a group which this one is not of.
     pub passed_over: u64,
     /// Flow lanes with a flow.

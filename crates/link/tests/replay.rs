@@ -22,3 +22,18 @@ fn link_pair_survives_its_corpus() {
 fn two_links_survive_random_scripts() {
     random(60, 1500, bodies::link_pair);
 }
+
+#[test]
+fn raw_pair_survives_its_corpus() {
+    replay("raw_pair", bodies::raw_pair);
+}
+
+#[test]
+fn raw_input_survives_its_corpus() {
+    replay("raw_input", bodies::raw_input);
+}
+
+#[test]
+fn two_raw_links_survive_random_scripts() {
+    random(30, 1500, bodies::raw_pair);
+}

@@ -27,6 +27,13 @@ pub trait Decoder {
     ) -> Result<Option<Arrival>, PeerFault>;
     /// Forgets a lane, which does not come back.
     fn handle_lane_lost(&mut self, _lane: LaneId) {}
+    /// Takes the peer's parameters for this codec, as [`Encoder::handle_parameters`](super::Encoder::handle_parameters).
+    ///
+    /// # Errors
+    /// Parameters that this codec cannot work with: the lane is refused.
+    fn handle_parameters(&mut self, _parameters: &[u8]) -> Result<(), PeerFault> {
+        Ok(())
+    }
     /// Starts over with a new instance of the peer; what is remembered stays.
     fn handle_peer(&mut self, peer: PeerSender);
     /// Does what is due.

@@ -25,6 +25,14 @@ pub trait Encoder {
     fn handle_frame(&mut self, kind: u8, body: &[u8], lane: LaneId, now: Now) -> Result<Heard, PeerFault>;
     /// Marks what was last sent on the lane to be sent again; the lane does not come back.
     fn handle_lane_lost(&mut self, lane: LaneId);
+    /// Takes the peer's parameters for this codec, from its hello, ahead of [`Self::handle_peer`]. By default they are
+    /// passed over.
+    ///
+    /// # Errors
+    /// Parameters that this codec cannot work with: the lane is refused.
+    fn handle_parameters(&mut self, _parameters: &[u8]) -> Result<(), PeerFault> {
+        Ok(())
+    }
     /// Starts over with a new instance of the peer, warm if its claim fits.
     fn handle_peer(&mut self, peer: PeerState);
     /// Gives back what the flow holds (contexts); its unacknowledged blocks stay until they are acknowledged.

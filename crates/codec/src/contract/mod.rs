@@ -8,6 +8,7 @@
 //! Sending is pulled: the caller asks for a frame only when the lane's socket can take it, so whatever has
 //! been encoded has also been handed to its socket, and a copy never waits behind a queue of the sender's own.
 
+mod capabilities;
 mod chunk_store;
 mod decoder;
 mod encoder;
@@ -15,6 +16,7 @@ mod stats;
 
 use bytes::Bytes;
 
+pub use self::capabilities::{Capabilities, Service};
 pub use self::chunk_store::{ChunkPlace, Purpose, StoreReply, StoreRequest, StoreState};
 pub use self::decoder::{Decoder, DecoderLog, StorePort};
 pub use self::encoder::{Encoder, EncoderLoad, EncoderLog, EncoderNames, Pending, Repair};

@@ -1,5 +1,6 @@
 //! The hello: the first thing on a lane, from each side.
 
+use super::codecs::CodecOffers;
 use super::names::{LaneId, LaneRole};
 use super::probe::Probe;
 use super::reader::{Reader, WireError};
@@ -45,6 +46,8 @@ pub struct Hello {
     pub short_names_below: u32,
     /// That the sender of this hello holds the key of the group in which it believes the other end to be.
     pub group_proof: Option<GroupProof>,
+    /// The codecs of the sender of this hello.
+    pub codecs: CodecOffers,
 }
 
 /// A code for this lane, both ends and the sender's instance under the key of a trust group; who can check it makes it.
@@ -206,23 +209,32 @@ impl Hello {
         self.encode_optional_fields(body);
     }
 
-    /// Appends what may be left out at the end where it says nothing, as by builds that do not know it.
+    /// Appends the last fields up to the last one that says something: builds without them leave them out too.
     fn encode_optional_fields(&self, body: &mut Vec<u8>) {
-        let names_shortly = self.short_names_below > 0 || self.group_proof.is_some();
+        let has_codecs = self.codecs != CodecOffers::default();
+        let has_proof = has_codecs || self.group_proof.is_some();
+        let has_short_names = has_proof || self.short_names_below > 0;
         match &self.probe {
             Some(probe) => {
                 body.push(1);
                 probe.encode(body);
             }
-            None if names_shortly => body.push(0),
+            None if has_short_names => body.push(0),
             None => {}
         }
-        if names_shortly {
+        if has_short_names {
             put_varint(body, u64::from(self.short_names_below));
         }
-        if let Some(GroupProof(code)) = &self.group_proof {
-            body.push(1);
-            body.extend_from_slice(code);
+        match &self.group_proof {
+            Some(GroupProof(code)) => {
+                body.push(1);
+                body.extend_from_slice(code);
+            }
+            None if has_proof => body.push(0),
+            None => {}
+        }
+        if has_codecs {
+            self.codecs.encode(body);
         }
     }
 
@@ -280,6 +292,7 @@ impl Hello {
             probe: None,
             short_names_below: 0,
             group_proof: None,
+            codecs: CodecOffers::default(),
         };
         if version >= NAMES_SINCE {
             hello.names = decode_names(&mut reader)?;
@@ -306,6 +319,9 @@ impl Hello {
         }
         if !reader.is_empty() {
             self.group_proof = decode_proof(reader)?;
+        }
+        if !reader.is_empty() {
+            self.codecs = CodecOffers::decode(reader)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 mod bitmap;
 mod block;
 mod chunks;
+mod codecs;
 mod frame;
 mod framing;
 mod group;
@@ -21,6 +22,7 @@ pub mod varint;
 
 pub use block::{Block, BlockBody, Body, Digest, Range64};
 pub use chunks::{ChunkReason, ChunkRequest, Chunks, NameEntry, StoreHeld, encode_entries};
+pub use codecs::{CodecId, CodecOffer, CodecOffers, MAX_CODEC_PARAMETERS, MAX_CODECS};
 pub use frame::{
     Ack, Frame, KeepAlive, LaneTail, LogHeld, LogWorth, MAX_CREDIT_SHIFT, MAX_KEEPALIVE, Message, More,
     Networks, Open, Opened, Refetch, RefetchReason, Reset,

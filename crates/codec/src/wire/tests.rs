@@ -36,6 +36,7 @@ fn hello() -> Hello {
         probe: None,
         short_names_below: 0,
         group_proof: None,
+        codecs: CodecOffers::default(),
     }
 }
 

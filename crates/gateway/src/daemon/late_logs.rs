@@ -46,7 +46,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use oncewire_link::LinkStats;
+    use oncewire_link::{LinkConfig, LinkStats};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -70,7 +70,7 @@ mod tests {
 
     async fn start(dir: &Path, text: &str, patience: Patience) -> Gateway {
         let config = Config::parse(text, &dir.join("oncewire.toml")).unwrap();
-        Gateway::start_with(config, patience).await.unwrap()
+        Gateway::start_with(config, LinkConfig::default().codecs, patience).await.unwrap()
     }
 
     fn link(gateway: &Gateway) -> LinkStats {

@@ -12,7 +12,7 @@ use oncewire_intercept::rules::RuleSet;
 use oncewire_intercept::{self as intercept, Door, Entrance, Heads, Held, Router};
 use oncewire_keys::PublicKey;
 use oncewire_keys::tls::{self, PinnedKeys};
-use oncewire_link::{Adapt, LinkConfig};
+use oncewire_link::{Adapt, CodecFactory, LinkConfig};
 use oncewire_logs::{LogOwner, Logs, Patience, PeerLogs, Place, Taken};
 use oncewire_mesh::MemberId;
 use oncewire_tunnel::accounts::TrafficAccounts;
@@ -52,6 +52,8 @@ pub(super) struct Site {
     pub(super) neighbours: Neighbours,
     /// This gateway's site, if configured; it changes with the next start only.
     pub(super) place: Option<String>,
+    /// The codecs of all links, the preferred one first.
+    pub(super) codecs: Vec<Arc<dyn CodecFactory>>,
 }
 
 /// Takes the state directory, if configured; a hanging disk is not waited for. Nothing in it changes.
@@ -117,6 +119,7 @@ impl Site {
             // A peer changed by a reload is a new instance to the other end too; that end then resets
             // everything shared with it.
             link: LinkConfig {
+                codecs: self.codecs.clone(),
                 names: chunks::names::config(config, peer, self.clock),
                 ..settings::link_config(config, peer, dialer::random())
             },

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod codecs;
 mod common;
 mod conformance;
 mod cuts;
@@ -21,6 +22,8 @@ mod old_origins;
 mod outages;
 mod peering;
 mod policies;
+#[path = "../../../link/tests/common/raw.rs"]
+mod raw;
 mod refused_uploads;
 mod reload;
 mod sharing;

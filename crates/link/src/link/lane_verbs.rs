@@ -49,6 +49,7 @@ impl Link {
             return Err(LaneRefused::Superseded);
         }
         if self.peer.as_ref().is_none_or(|known| known.instance != peer.instance) {
+            self.agree_on_codec(peer)?;
             self.meet(peer, is_proved, now);
         }
         let was_down = self.lanes.is_empty();
@@ -70,6 +71,35 @@ impl Link {
         self.wake(lane);
         self.want_lanes();
         Ok(())
+    }
+
+    /// Sets the halves up for a new instance of the peer: those of the codec that both ends have. If that is another than
+    /// before, what was remembered by the other one is forgotten.
+    fn agree_on_codec(&mut self, hello: &Hello) -> Result<(), LaneRefused> {
+        let Some(codec) = self.codecs.agree(&hello.codecs) else {
+            return Err(LaneRefused::NoCommonCodec {
+                theirs: hello.codecs.ids().collect(),
+                ours: self.codecs.ids(),
+            });
+        };
+        let id = codec.id();
+        let others = (self.codec.id() != id)
+            .then(|| (codec.encoder(&self.config, None), codec.decoder(&self.config, None)));
+        let parameters = hello.codecs.parameters(id).unwrap_or_default();
+        let refused = |fault| LaneRefused::CodecParameters { codec: id, fault };
+        match others {
+            None => {
+                self.sender.handle_parameters(parameters).map_err(refused)?;
+                self.receiver.handle_parameters(parameters).map_err(refused)
+            }
+            Some((mut sender, mut receiver)) => {
+                sender.handle_parameters(parameters).map_err(refused)?;
+                receiver.handle_parameters(parameters).map_err(refused)?;
+                (self.codec, self.sender, self.receiver) = (codec, sender, receiver);
+                self.released = None;
+                Ok(())
+            }
+        }
     }
 
     /// Starts over with a new instance of the peer.

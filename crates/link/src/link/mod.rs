@@ -37,7 +37,7 @@ use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, O
 
 use crate::arrivals::Arrivals;
 use crate::budget::Budget;
-use crate::codecs::sender_config;
+use crate::codecs::{CodecFactory, Codecs, sender_config};
 use crate::config::LinkConfig;
 use crate::dead::DeadLanes;
 use crate::event::{Event, Note};
@@ -61,6 +61,9 @@ pub struct Link {
     peer: Option<Peer>,
     /// Instances of the peer in whose place another came, since this end is this instance.
     superseded: VecDeque<u64>,
+    codecs: Codecs,
+    /// The codec of both halves.
+    codec: Arc<dyn CodecFactory>,
     sender: Box<dyn Encoder + Send>,
     receiver: Box<dyn Decoder + Send>,
     lanes: Lanes,
@@ -178,7 +181,8 @@ impl Link {
 
     /// Starts without a lane, and with what was found of the logs of an earlier process.
     pub fn with_logs(mut config: LinkConfig, saved: SavedLogs, now: Now) -> Self {
-        let codec = Arc::clone(&config.codec);
+        let codecs = Codecs::new(&config);
+        let codec = codecs.preferred();
         let (sender, receiver) = (codec.encoder(&config, saved.out), codec.decoder(&config, saved.inbound));
         if let Some(names) = &mut config.names {
             // The sending half took it up, and nobody reads it again.
@@ -187,6 +191,8 @@ impl Link {
         let mut link = Self {
             peer: None,
             superseded: VecDeque::new(),
+            codecs,
+            codec,
             sender,
             receiver,
             lanes: Lanes::default(),
@@ -256,6 +262,7 @@ impl Link {
             short_names_below: self.config.store.map_or(0, |_| SHORT_BELOW),
             // The shell proves it, which knows the lane.
             group_proof: None,
+            codecs: self.codecs.offers(&self.config),
         }
     }
 
@@ -321,6 +328,7 @@ impl Link {
             up: self.is_up(),
             peer_drains: self.peer_drains(),
             version: self.peer.as_ref().map(|peer| peer.version),
+            codec: self.peer.as_ref().map(|_| self.codec.id()),
             lanes_busy: self.lanes.busy(),
             lanes_spare: flow_lanes - self.lanes.busy(),
             lanes: self.lanes.len() as u32,
@@ -474,7 +482,8 @@ impl Link {
             return;
         }
         if flow.lane.is_none() {
-            let Some(lane) = self.lanes.for_flow(flow.last_lane, self.lane_room.lanes()) else { return };
+            let last = flow.last_lane.filter(|_| self.codec.capabilities().needs_order);
+            let Some(lane) = self.lanes.for_flow(last, self.lane_room.lanes()) else { return };
             flow.lane = Some(lane);
             flow.last_lane = Some(lane);
             flow.queued_on_lane = false;

@@ -67,6 +67,10 @@ impl Link {
         }
         let flows_start = out.len();
         self.spend(&out[before..flows_start], now);
+        let feedback_first = self.codec.capabilities().feedback_first;
+        if feedback_first && (is_control || self.lanes.get(lane).is_some_and(|lane| lane.flows > 0)) {
+            self.receiver.poll_feedback(lane, true, out);
+        }
         self.put_flows(lane, now, before, out);
         let company = out.len() > before;
         if is_control || company {
