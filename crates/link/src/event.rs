@@ -265,6 +265,13 @@ pub enum LaneRefused {
     },
 }
 
+impl LaneRefused {
+    /// Whether the two builds have no codec to speak: an operator must change something.
+    pub fn is_mismatch(&self) -> bool {
+        matches!(self, Self::NoCommonCodec { .. } | Self::CodecParameters { .. })
+    }
+}
+
 fn list(ids: &[CodecId]) -> String {
     ids.iter().map(CodecId::to_string).collect::<Vec<_>>().join(", ")
 }

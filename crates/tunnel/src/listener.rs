@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use super::count::WireCounter;
 use super::lane::tls_tcp::{self, AcceptError, TlsTcp};
-use super::lane::{self, HelloFailure, Joined};
+use super::lane::{self, Joined};
 use super::peer::Peer;
 use super::pending::Pending;
 use crate::accounts::TrafficAccounts;
@@ -184,7 +184,7 @@ impl TunnelDoor {
             }
             Err(error) => {
                 self.accounts.refusals.count(Refusal::BadHello);
-                if matches!(error, HelloFailure::Hello(_)) {
+                if error.is_mismatch() {
                     peer.trouble(LinkState::Refused, format!("{source}: {error}"));
                 }
                 self.log(source, &format!("peer {}: {error}", peer.name()));

@@ -181,7 +181,7 @@ fn a_hello_takes_short_names_whether_it_asks_for_chunks_or_not() {
 }
 
 #[test]
-fn group_proof_stands_behind_all_other_fields() {
+fn group_proof_stands_behind_all_older_fields() {
     let proof = GroupProof([0xab; 32]);
     for (short_names_below, before) in [(0, "0000"), (300, "00ac02")] {
         let hello = Hello { short_names_below, group_proof: Some(proof), ..naming_hello() };
@@ -191,7 +191,7 @@ fn group_proof_stands_behind_all_other_fields() {
         let at = out.len() - 33;
         out[at] = 2;
         assert_eq!(Hello::decode(&out), Err(WireError::Invalid("group proof").into()));
-        out[at] = 0;
+        out[at..at + 2].fill(0);
         let without = Hello { short_names_below, ..naming_hello() };
         assert_eq!(Hello::decode(&out), Ok(Some((without, out.len()))), "fields to come are passed over");
     }
@@ -272,8 +272,8 @@ fn another_version_is_named_and_its_fields_are_not_read() {
     let told = HelloError::Version { oldest: 7, newest: 9 }.to_string();
     assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1 to 3; update the older one");
     // A later version that still speaks ours may say more than we know.
-    out[12] += 7;
-    out.extend_from_slice(&[0, 0, 0, 0, 0, 0, 3]);
+    out[12] += 8;
+    out.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 3]);
     for version in [2, 3, 4] {
         out[8..12].copy_from_slice(&[version, 0, 1, 0]);
         assert_eq!(Hello::decode(&out), Ok(Some((Hello { version: version.into(), ..hello() }, out.len()))));

@@ -88,7 +88,8 @@ async fn gateways_without_shared_codec_say_so_at_both_ends() {
 #[tokio::test]
 async fn list_without_codec_keeps_a_gateway_from_starting() {
     let dir = tempfile::tempdir().unwrap();
-    let key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
+    let [key, _] =
+        ["branch.key", "hub.key"].map(|file| Identity::create(&dir.path().join(file)).unwrap().public_key());
     let config = Config::parse(&hub_config(key, ""), &dir.path().join("oncewire.toml")).unwrap();
     let failed = Gateway::start_with_codecs(config, Vec::new()).await.err().unwrap();
     assert!(failed.to_string().starts_with("a link needs 1 to 8 codecs"), "{failed}");

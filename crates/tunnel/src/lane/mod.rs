@@ -114,6 +114,15 @@ pub(crate) enum HelloFailure {
 }
 
 impl HelloFailure {
+    /// Whether the two builds do not fit: another protocol, version or codec. An operator must change something.
+    pub(crate) fn is_mismatch(&self) -> bool {
+        match self {
+            Self::Hello(_) => true,
+            Self::Join(JoinError::Refused(why)) => why.is_mismatch(),
+            _ => false,
+        }
+    }
+
     /// Whether neither end is at fault: this end ended, or either began anew, while the lane came up.
     pub(super) fn is_transient(&self) -> bool {
         let Self::Join(why) = self else { return false };

@@ -63,7 +63,7 @@ impl DialError {
         match self {
             Self::Each(each) => each.iter().any(Self::is_refusal),
             Self::WrongKey { .. } | Self::NotAccepted { .. } => true,
-            Self::Hello { source, .. } => matches!(source, HelloFailure::Hello(_)),
+            Self::Hello { source, .. } => source.is_mismatch(),
             _ => false,
         }
     }
