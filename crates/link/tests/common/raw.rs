@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncewire_codec::Now;
 use oncewire_codec::contract::*;
-use oncewire_codec::log::Arrived;
 use oncewire_codec::wire::varint::put_varint;
 use oncewire_codec::wire::{Ack, FlowId, Frame, LaneId, MAX_RANGES, Message, Reader, WireError};
+use oncewire_codec::{Now, log::Arrived};
 use oncewire_link::{CodecFactory, CodecId, DefaultCodec};
 
 /// Makes it for a link.
