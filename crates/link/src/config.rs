@@ -142,6 +142,11 @@ impl LinkConfig {
         (flow_memory / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT)
     }
 
+    /// Returns the bound on unacknowledged log bytes.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.max_in_flight.unwrap_or(self.log_capacity / 4)
+    }
+
     /// Checks constraints beyond the types.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use oncewire_codec::wire::{
     CodecId, Destination, FlowId, GroupFrame, LaneId, LaneRole, Network, OpenFailure, ResetReason,
 };
 
-use crate::link::LogSide;
+use crate::halves::LogSide;
 use crate::stats::FlowTally;
 
 /// A flow to be opened.

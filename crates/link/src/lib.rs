@@ -5,6 +5,7 @@
 //! what happened, commands (`open_flow`, `finish_flow`, `abort_flow`, `answer_flow`) take decisions, `poll_*`
 //! give the work that follows. After every mutating call drain [`Link::poll_event`].
 
+mod announce;
 mod arrivals;
 mod brought;
 mod budget;
@@ -15,27 +16,42 @@ mod credit;
 mod dead;
 mod event;
 mod flow;
+mod flows;
+mod group;
+mod halves;
+mod hello;
+mod lane_budget;
 mod lanes;
 mod learned;
 mod limit;
 mod link;
+mod liveness;
+mod pacing;
+mod path;
 mod pieces;
+mod pulse;
 mod reassembly;
 mod records;
 mod renewal;
-mod room;
+mod resets;
 mod rotation;
+mod round_trip;
+mod scheduler;
 mod sharing;
 mod stats;
+mod supply;
 mod timing;
 mod toll;
 mod unsent;
+mod wear;
+mod windows;
 
 pub use classify::Cipher;
 pub use codecs::{CodecFactory, DefaultCodec, Endre};
 pub use config::{ConfigError, LinkConfig};
 pub use event::{CloseReason, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received};
-pub use link::{Effort, Link, LoadedLogs, LogLimits, LogSide, SavedLogs};
+pub use halves::{LoadedLogs, LogLimits, LogSide, SavedLogs};
+pub use link::Link;
 pub use oncewire_codec::Now;
 pub use oncewire_codec::adapt::{Adapt, PaceStats, Reason as PaceReason};
 pub use oncewire_codec::contract::{
@@ -48,6 +64,7 @@ pub use oncewire_codec::wire::{
     CodecId, Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, MAX_NETWORKS, Network,
     OpenFailure, ResetReason,
 };
+pub use pacing::Effort;
 pub use pieces::Pieces;
 pub use records::{MAX_RECORD, records};
 pub use renewal::LaneReport;

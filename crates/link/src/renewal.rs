@@ -6,6 +6,10 @@
 use std::time::Duration;
 
 use oncewire_codec::Now;
+use oncewire_codec::wire::{LaneId, LaneRole};
+
+use crate::lanes::Lanes;
+use crate::wear::Stay;
 
 /// The kernel's view of the sending direction of a lane's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +43,7 @@ impl Default for Renewals {
 
 impl Renewals {
     /// Learns the path's rate.
-    pub(crate) fn see(&mut self, bytes_per_s: u64, now: Now) {
+    fn see(&mut self, bytes_per_s: u64, now: Now) {
         let (best, seen) = self.best;
         if bytes_per_s >= best || now >= seen + LATELY {
             self.best = (bytes_per_s, now);
@@ -50,7 +54,7 @@ impl Renewals {
     ///
     /// It would if the path carries at least half as much again as the lane's window after quick growth. On a lossy
     /// line all windows are small, the best rate with them, and no lane is degraded.
-    pub(crate) fn is_worn(&self, report: &LaneReport, sent: u64) -> bool {
+    fn is_worn(&self, report: &LaneReport, sent: u64) -> bool {
         let Some(threshold) = report.threshold else { return false };
         // A kernel's treatment of an idle window: it remembers three quarters as the threshold [RFC 2861].
         let quickly = threshold.max(report.window / 4 * 3);
@@ -58,8 +62,46 @@ impl Renewals {
         sent >= EARNED && carried * 2 >= u128::from(quickly) * 3
     }
 
+    /// Takes the kernel's view of a lane; returns whether the lane is degraded, so that another is to take its place.
+    /// `is_awaited` says that an open flow used it last, `look_after` how soon it is looked at again.
+    pub(crate) fn handle_report(
+        &mut self,
+        lanes: &mut Lanes,
+        id: LaneId,
+        report: &LaneReport,
+        is_awaited: bool,
+        look_after: Now,
+        now: Now,
+    ) -> bool {
+        self.see(report.bytes_per_s, now);
+        let Some(lane) = lanes.get_mut(id) else { return false };
+        if !lane.is_at_rest() || report.outstanding > 0 {
+            lane.wear.look_again(now + look_after);
+            return false;
+        }
+        let rested = lane.wear.sent_at() + if is_awaited { LONG_REST } else { REST };
+        if now < rested {
+            lane.wear.look_again(rested);
+            return false;
+        }
+        self.is_worn(report, lane.wear.sent()) && !lane.wear.is_left()
+    }
+
+    /// Marks a lane as worn, unless too many are; returns whether it did.
+    pub(crate) fn wear(&mut self, lanes: &mut Lanes, id: LaneId, now: Now) -> bool {
+        lanes.keep_refused(now);
+        let under_way = lanes.iter().filter(|(_, lane)| lane.wear.stay() != Stay::Kept).count();
+        let Some(lane) = lanes.get_mut(id) else { return false };
+        let is_news = lane.wear.stay() == Stay::Kept && under_way < MOST_AT_ONCE as usize;
+        if !is_news || lane.role != LaneRole::Flow || !self.take(now) {
+            return false;
+        }
+        lane.wear.wear(!lane.dialled, now);
+        true
+    }
+
     /// Takes one renewal out of the allowance; false if there is none left.
-    pub(crate) fn take(&mut self, now: Now) -> bool {
+    fn take(&mut self, now: Now) -> bool {
         let (mut left, since) = self.allowance;
         let earned = now.saturating_sub(since).as_micros() / EVERY.as_micros();
         let earned = u32::try_from(earned).unwrap_or(u32::MAX);
@@ -79,9 +121,14 @@ const EARNED: u64 = 64 << 10;
 /// For so long a rate is not forgotten.
 const LATELY: Now = Now::from_secs(600);
 /// Lanes renewed at once.
-pub(crate) const MOST_AT_ONCE: u32 = 8;
+const MOST_AT_ONCE: u32 = 8;
 /// And one more in so long.
 const EVERY: Now = Now::from_secs(4);
+
+/// The rest of a lane before it is renewed: another begins slowly, which is of no use in the midst of a burst.
+const REST: Now = Now::from_secs(2);
+/// The same while the lane's last flow is open, and may only wait, for a disk for one.
+const LONG_REST: Now = Now::from_secs(15);
 
 #[cfg(test)]
 mod tests {

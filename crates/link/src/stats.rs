@@ -9,7 +9,6 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{CodecId, Destination, FlowId};
 
 use crate::classify::Cipher;
-use crate::flow::Flow;
 use crate::sharing::Priority;
 
 /// Counters of a link since its start, and its state now.
@@ -130,29 +129,4 @@ pub struct FlowStats {
     pub unacked: u64,
     /// Whether it has no lane while it waits for the peer.
     pub waiting: bool,
-}
-
-impl Flow {
-    /// The treatment of its bytes.
-    pub(crate) fn outcome(&self) -> FlowOutcome {
-        match (self.plan, self.cipher) {
-            (None, _) if self.peer_lowered => FlowOutcome::PeerPolicy,
-            (None, _) => FlowOutcome::Policy,
-            (Some(_), Some(begun)) => FlowOutcome::Cipher(begun.cipher),
-            (Some(_), None) => FlowOutcome::Coded,
-        }
-    }
-
-    /// Its traffic.
-    pub(crate) fn tally(&self) -> FlowTally {
-        let [wire_sent, wire_received] = self.wire;
-        FlowTally {
-            destination: self.destination.clone(),
-            outcome: self.outcome(),
-            sent: self.out.sent,
-            received: self.delivered_in,
-            wire_sent,
-            wire_received,
-        }
-    }
 }

@@ -106,7 +106,7 @@ fn restarted_peer_with_another_codec_ends_flows_and_goes_on() {
 }
 
 #[test]
-fn ends_without_a_shared_codec_refuse_the_lane_with_a_remedy() {
+fn ends_without_a_shared_codec_name_a_remedy() {
     let now = Now::ZERO;
     let mut sides = [vec![raw()], vec![Arc::new(Endre) as Arc<dyn CodecFactory>]]
         .into_iter()

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use oncewire_gateway::config::Config;
+use oncewire_config::Config;
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::identity::Identity;
+use oncewire_keys::Identity;
 use oncewire_link::{CodecFactory, Endre};
 use tempfile::TempDir;
 

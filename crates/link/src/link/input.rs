@@ -1,6 +1,6 @@
 //! Frames in.
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use oncewire_codec::Now;
 use oncewire_codec::contract::{Arrival, Delivery, PeerFault};
 use oncewire_codec::wire::{
@@ -8,15 +8,23 @@ use oncewire_codec::wire::{
     ResetReason, WireError, owner, take_frame,
 };
 
-use super::going_on::Came;
-use super::{Link, LogSide};
-use crate::brought::Brought;
-use crate::budget::{Part, divided};
-use crate::classify::Recogniser;
-use crate::event::{CloseReason, Event, OpenRequest};
-use crate::flow::{Flow, OpenState, Outbound};
-use crate::lanes::MAX_PONGS;
+use super::Link;
+use crate::event::{CloseReason, Event, Note, OpenRequest};
+use crate::flow::OpenState;
+use crate::halves::LogSide;
 use crate::toll::{Toll, Turn};
+
+/// An item of a flow that came.
+#[derive(Clone, Copy, Debug)]
+struct Came {
+    seq: u64,
+    /// Whether it says of itself that it was sent before.
+    is_resent: bool,
+    /// The flow offset behind its bytes, if it has any.
+    end: Option<u64>,
+    /// The length of its frame.
+    wire: usize,
+}
 
 impl Link {
     /// Takes every whole frame at the front of `input` and leaves an incomplete one.
@@ -41,7 +49,7 @@ impl Link {
     ) -> Result<Turn, PeerFault> {
         let relieves = match self.lanes.get_mut(lane) {
             Some(lane) => {
-                lane.hear(now);
+                lane.pulse.hear(now);
                 !std::mem::replace(&mut lane.is_proven, true) && lane.role == LaneRole::Flow
             }
             // A fenced lane: its remaining bytes belong to the past.
@@ -50,7 +58,7 @@ impl Link {
                 return Ok(Turn::default());
             }
         };
-        let (mut taken, enough) = (0, self.work() + Toll::WORK_OF_A_TURN);
+        let (mut taken, enough) = (0, self.halves.work() + Toll::WORK_OF_A_TURN);
         let outcome = loop {
             match take_frame(&input[taken..]) {
                 Ok(Some(frame)) => {
@@ -59,7 +67,7 @@ impl Link {
                     if let Err(error) = outcome {
                         break Err(error);
                     }
-                    if self.work() >= enough {
+                    if self.halves.work() >= enough {
                         break Ok(true);
                     }
                 }
@@ -69,27 +77,21 @@ impl Link {
         };
         input.advance(taken);
         if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.moved += taken as u64;
+            lane.pulse.count(taken as u64);
             lane.is_within = !input.is_empty();
         }
-        self.note_arrived(taken as u64, now);
-        self.drain_sender(now);
-        self.drain_receiver();
+        let (round_trip, store) = (self.liveness.smoothed(), self.halves.decoder.store_mut());
+        self.path.handle_arrived(taken as u64, round_trip, store, now);
+        self.drain_encoder(now);
+        self.drain_decoder();
         self.release_held();
-        if self.receiver.has_urgent_frame() {
-            self.wake_control();
-        }
+        self.wake_for_feedback();
         if relieves {
             self.relieve();
         }
         self.end_left(now);
-        let excess = self.toll.take_excess(self.work(), taken);
+        let excess = self.toll.take_excess(self.halves.work(), taken);
         outcome.map(|more| Turn { more, excess })
-    }
-
-    /// The work of both halves for the peer, in steps.
-    fn work(&self) -> u64 {
-        self.receiver.work() + self.sender.load().work
     }
 
     /// Passes a frame on to the owner of its type.
@@ -115,7 +117,7 @@ impl Link {
         (kind, body, _): RawFrame<'_>,
         now: Now,
     ) -> Result<(), PeerFault> {
-        let heard = self.sender.handle_frame(kind, body, lane, now)?;
+        let heard = self.halves.encoder.handle_frame(kind, body, lane, now)?;
         if heard.repairs {
             self.wake_repairs();
         }
@@ -134,7 +136,7 @@ impl Link {
         (kind, body, wire): RawFrame<'_>,
         now: Now,
     ) -> Result<(), PeerFault> {
-        match self.receiver.handle_frame(kind, body, lane, now)? {
+        match self.halves.decoder.handle_frame(kind, body, lane, now)? {
             Some(Arrival::Item { flow, seq, is_resent, end }) => {
                 let came = Came { seq, is_resent, end, wire };
                 if end.is_some() {
@@ -152,7 +154,7 @@ impl Link {
                 Ok(())
             }
             Some(Arrival::Chunks { flow }) => {
-                if let Some(flow) = self.flows.get_mut(&flow) {
+                if let Some(flow) = self.flows.get_mut(flow) {
                     flow.wire[1] += wire as u64;
                 }
                 self.drain_deliveries(now)
@@ -169,7 +171,7 @@ impl Link {
     ) -> Result<(), PeerFault> {
         match Frame::decode(kind, body)? {
             Frame::Credit { flow, limit } => {
-                if let Some(flow) = self.flows.get_mut(&flow) {
+                if let Some(flow) = self.flows.get_mut(flow) {
                     flow.wire[1] += used as u64;
                     flow.out.credit = flow.out.credit.max(limit);
                 }
@@ -177,9 +179,7 @@ impl Link {
             }
             Frame::Ping(token) => {
                 if let Some(lane) = self.lanes.get_mut(lane) {
-                    lane.pongs.truncate(MAX_PONGS - 1);
-                    lane.pongs.push_front(token);
-                    lane.answered = false;
+                    lane.pulse.handle_ping(token);
                 }
                 self.wake(lane);
             }
@@ -187,10 +187,13 @@ impl Link {
             Frame::LanesWanted(count) => self.handle_lanes_wanted(count),
             Frame::LaneDead(dead) if dead != lane => {
                 self.close_lane(dead, CloseReason::DeadAtPeer, now);
-                self.dead.remove(dead);
+                self.liveness.dead.remove(dead);
             }
             Frame::LaneDead(_) => {}
-            Frame::Networks(said) => self.handle_networks(said),
+            Frame::Networks(said) => {
+                let news = self.announcements.handle_networks(said);
+                self.events.extend(news.map(Event::Announced));
+            }
             Frame::Draining => self.handle_draining(),
             Frame::LaneWorn => self.handle_lane_worn(lane, now),
             Frame::LaneLeft => self.handle_lane_left(lane),
@@ -204,7 +207,7 @@ impl Link {
 
     /// Wakes a lane for repairs.
     fn wake_repairs(&mut self) {
-        if self.sender.load().has_repairs
+        if self.halves.encoder.load().has_repairs
             && let Some(id) = self.lanes.for_role(LaneRole::Repair)
             && let Some(lane) = self.lanes.get(id)
         {
@@ -223,7 +226,7 @@ impl Link {
 
     fn drain_deliveries(&mut self, now: Now) -> Result<(), PeerFault> {
         let mut outcome = Ok(());
-        while let Some(delivery) = self.receiver.poll_payload() {
+        while let Some(delivery) = self.halves.decoder.poll_payload() {
             let result = match delivery {
                 Delivery::Data { flow, offset, plain, fin } => {
                     self.toll.note_delivered(plain.len());
@@ -236,16 +239,16 @@ impl Link {
         outcome
     }
 
-    fn deliver(&mut self, id: FlowId, offset: u64, plain: bytes::Bytes, fin: bool) -> Result<(), PeerFault> {
+    fn deliver(&mut self, id: FlowId, offset: u64, plain: Bytes, fin: bool) -> Result<(), PeerFault> {
         self.note_filled(LogSide::Inbound, plain.len());
         // Blocks of a closed flow still went to the log [EndRE §6.2]; nobody waits for their bytes.
-        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return Ok(()) };
-        if self.budget.is_overrun(self.config.initial_credit) {
+        let is_overrun = self.flows.windows.is_overrun();
+        let Some(flow) = self.flows.live_mut(id) else { return Ok(()) };
+        if is_overrun {
             self.refuse_bytes(id);
             return Ok(());
         }
-        let news = flow.inbound.insert(id, offset, plain, fin, flow.window.granted())?;
-        flow.count_received();
+        let news = flow.inbound.insert(id, offset, plain, fin)?;
         if news {
             self.events.push_back(Event::FlowReadable(id));
         }
@@ -256,14 +259,13 @@ impl Link {
     /// Resets a flow of a peer with more sent bytes than there is memory for.
     fn refuse_bytes(&mut self, id: FlowId) {
         self.stats.flows_overrun += 1;
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(flow) = self.flows.get_mut(id) else { return };
         flow.inbound.clear();
-        flow.received.set(0);
         flow.abort(ResetReason::Internal);
         if let Some(over) = &mut flow.over {
             over.told = false;
         }
-        self.credit_due.remove(&id);
+        self.flows.drop_grant(id);
         self.events.push_back(Event::FlowReadable(id));
         self.events.push_back(Event::FlowWritable(id));
         self.schedule(id);
@@ -279,7 +281,7 @@ impl Link {
     }
 
     fn handle_open(&mut self, id: FlowId, open: Open, now: Now) -> Result<(), PeerFault> {
-        if self.is_ours(id) || self.flows.contains_key(&id) {
+        if self.flows.is_ours(id) || self.flows.get(id).is_some() {
             return Err(PeerFault::FlowNumber { flow: id });
         }
         // The two ends count a little differently while acknowledgements are under way.
@@ -291,72 +293,27 @@ impl Link {
         let Open { destination, source, as_client, credit_shift, .. } = open;
         let request = OpenRequest { destination, source, as_client, plan };
         let mut flow = self.new_flow(id, open.id, request.clone(), OpenState::Offered, credit_shift, now);
-        if self.draining || self.flows.len() >= crate::MAX_FLOWS {
-            let failure = if self.draining { OpenFailure::Draining } else { OpenFailure::Other };
-            flow.out.push_message(Message::Opened(Err(self.understood(failure))));
+        if self.announcements.is_draining() || self.flows.len() >= crate::MAX_FLOWS {
+            let failure =
+                if self.announcements.is_draining() { OpenFailure::Draining } else { OpenFailure::Other };
+            flow.out.push_message(Message::Opened(Err(self.identities.translate(failure))));
             flow.end_quietly(ResetReason::OpenFailed);
-            self.flows.insert(id, flow);
+            self.flows.insert(flow);
             self.schedule(id);
             return Ok(());
         }
-        self.flows.insert(id, flow);
+        self.flows.insert(flow);
         self.extend_divided(id, credit_shift);
         self.events.push_back(Event::FlowOffered { flow: id, open: request });
         Ok(())
     }
 
-    pub(super) fn new_flow(
-        &mut self,
-        id: FlowId,
-        name: u128,
-        request: OpenRequest,
-        open: OpenState,
-        shift: u8,
-        now: Now,
-    ) -> Flow {
-        self.stats.flows_total += 1;
-        let credit = self.peer.as_ref().map_or(0, |peer| peer.initial_credit);
-        let window = self.new_window(shift, now);
-        let mut first_credit = Part::of(&self.budget.first_credits);
-        first_credit.set(window.size() - window.growth());
-        Flow {
-            id,
-            name,
-            destination: request.destination,
-            source: request.source,
-            plan: request.plan,
-            peer_lowered: open == OpenState::Offered && request.plan.is_none(),
-            priority: None,
-            cipher: None,
-            sent_kind: Recogniser::new(),
-            received_kind: None,
-            opened_at: now,
-            lane: None,
-            last_lane: None,
-            queued_on_lane: false,
-            out: Outbound::new(divided(credit, shift), &self.budget.queued),
-            inbound: Default::default(),
-            window,
-            credit_due: false,
-            open,
-            over: None,
-            reset: None,
-            far_end_told: false,
-            delivered_in: 0,
-            keepalive: Default::default(),
-            wire: [0; 2],
-            brought: Brought::default(),
-            first_credit,
-            received: Part::of(&self.budget.received),
-        }
-    }
-
     fn handle_opened(&mut self, id: FlowId, answer: Result<Opened, OpenFailure>) {
-        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.open == OpenState::Asked) else { return };
+        let Some(flow) = self.flows.get_mut(id).filter(|flow| flow.open == OpenState::Asked) else { return };
         let unspecified = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
         flow.open = OpenState::Answered(answer.map(|opened| opened.address.unwrap_or(unspecified)));
         if answer.is_ok_and(|opened| !opened.coded) {
-            flow.peer_lowered |= flow.plan.take().is_some();
+            flow.coding.lower_by_peer();
         }
         if answer.is_err() {
             // The answer itself tells the application; no reset follows it.
@@ -368,5 +325,24 @@ impl Link {
         }
         self.events.push_back(Event::FlowReadable(id));
         self.events.push_back(Event::FlowWritable(id));
+    }
+
+    /// Counts an item of a flow, and the flow if it goes on after the loss of its lane.
+    fn note_brought(&mut self, id: FlowId, lane: LaneId, came: Came, now: Now) {
+        let Came { seq, is_resent, end, wire } = came;
+        self.flows.see(seq);
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        flow.wire[1] += wire as u64;
+        if let Some(end) = end.filter(|_| flow.over.is_none()) {
+            let waits = flow.inbound.waits(0);
+            flow.inbound.window.handle_sent(end, waits);
+        }
+        // Repairs come on a lane of their own.
+        let is_flows = |lane| self.lanes.get(lane).is_some_and(|lane| lane.role != LaneRole::Repair);
+        let brought = &mut flow.place.brought;
+        if (brought.is_on(lane) || is_flows(lane)) && brought.note(lane, seq, is_resent, now) {
+            self.stats.resumes += 1;
+            self.note(Note::WentOn);
+        }
     }
 }

@@ -1,176 +1,62 @@
-//! The link: its state, its construction, and its queries.
+//! The link itself: its parts, and the questions and orders of its owner.
 //!
-//! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in), [`output`]
-//! (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (the logs), [`networks`]
-//! (announced networks), [`answers`] (requested chunks, under a limit), [`draining`] (no new flows), [`going_on`]
-//! (flows on another lane), [`pacing`] (effort for CPU), [`renewing`] (a lane in another's place), [`resets`] (the
-//! peer's, in wait for bytes), [`group`] (talk in a trust group), [`store_verbs`] (the chunk store), [`windows`]
-//! (flow control of the peer).
+//! Each part has its own state, rules and tests: [`Identities`], [`Halves`], [`Lanes`], [`Liveness`], [`LaneSupply`],
+//! [`Flows`], [`Scheduler`] and so on. The link passes news from one to the others: [`input`] has frames in, [`output`]
+//! frames out, [`lanes`] lanes and time, [`flows`] applications.
 
-mod answers;
-mod draining;
-mod flow_verbs;
-mod going_on;
-mod group;
+mod flows;
 mod input;
-mod keepalive;
-mod lane_verbs;
-mod liveness;
-mod log_verbs;
-mod networks;
+mod lanes;
 mod output;
-mod pacing;
-mod renewing;
-mod resets;
-mod store_verbs;
-mod windows;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
 
 use oncewire_codec::Now;
-use oncewire_codec::contract::{Decoder, Encoder, LogWrite, ReceiveEvent, SavedLog, SendEvent};
-use oncewire_codec::stream::PreparedLog;
-use oncewire_codec::wanax::SHORT_BELOW;
-use oncewire_codec::wanax::path::PathEstimate;
-use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, Understood, VERSION};
+use oncewire_codec::contract::{LogWrite, ReceiveEvent, SendEvent, StoreReply, StoreRequest, StoreState};
+use oncewire_codec::wanax::hints::{PackedTag, SavePosition, SavedPiece};
+use oncewire_codec::wanax::{NameKey, SHORT_BELOW};
+use oncewire_codec::wire::{
+    FlowId, Frame, GroupFrame, Hello, LaneId, LaneRole, NamesHello, Network, OLDEST, Understood, VERSION,
+};
 
-use crate::arrivals::Arrivals;
-use crate::budget::Budget;
-use crate::codecs::{CodecFactory, Codecs, sender_config};
+use crate::announce::Announcements;
 use crate::config::LinkConfig;
-use crate::dead::DeadLanes;
 use crate::event::{Event, Note};
 use crate::flow::Flow;
+use crate::flows::Flows;
+use crate::group::GroupTalk;
+use crate::halves::{Halves, LoadedLogs, LogLimits, LogSide, SavedLogs};
+use crate::hello::Identities;
 use crate::lanes::Lanes;
-use crate::learned::LearnedWindow;
-use crate::limit::Limiter;
+use crate::liveness::Liveness;
+use crate::pacing::{Effort, Pacing};
+use crate::path::PathMeter;
 use crate::renewal::Renewals;
-use crate::room::LaneRoom;
+use crate::scheduler::Scheduler;
 use crate::stats::{FlowStats, FlowTally, LinkStats};
+use crate::supply::LaneSupply;
 use crate::toll::Toll;
-use group::GroupTalk;
-use liveness::RoundTrip;
-use networks::Announcements;
-pub use pacing::Effort;
-use pacing::Pacing;
 
 /// One end of a link.
 pub struct Link {
     config: LinkConfig,
-    peer: Option<Peer>,
-    /// Instances of the peer in whose place another came, since this end is this instance.
-    superseded: VecDeque<u64>,
-    codecs: Codecs,
-    /// The codec of both halves.
-    codec: Arc<dyn CodecFactory>,
-    sender: Box<dyn Encoder + Send>,
-    receiver: Box<dyn Decoder + Send>,
+    identities: Identities,
+    halves: Halves,
     lanes: Lanes,
-    dead: DeadLanes,
-    flows: BTreeMap<FlowId, Flow>,
-    next_flow: u32,
-    /// Behind the highest received sequence number.
-    next_seen: u64,
-    /// Unsequenced frames for the control lane.
-    control: VecDeque<Frame<'static>>,
-    /// Flows with an unsent grant.
-    credit_due: BTreeSet<FlowId>,
-    /// Resets in wait for earlier bytes, by the end of their wait.
-    resets: BTreeSet<(Now, FlowId)>,
-    budget: Budget,
-    learned_window: LearnedWindow,
-    /// Whether sending stopped because too much is unacknowledged.
-    out_of_room: bool,
-    round_trip: RoundTrip,
-    path: PathEstimate,
-    arrivals: Arrivals,
-    down_since: Option<Now>,
-    /// Whether the logs' memory is given back, and whether they have been asked for since.
-    released: Option<Wanted>,
-    /// How many more bytes of either log are remembered before [`Event::LogsFill`]; 0 if it is not wanted.
-    until_told: LogLimits,
-    draining: bool,
-    lanes_wanted: BTreeMap<LaneRole, u32>,
-    /// At the dialling side: how many flow lanes the peer has use for.
-    peer_needs_lanes: u32,
-    /// At the accepting side: how many flow lanes the peer was last asked for.
-    told_lanes_needed: u32,
-    /// Since when fewer are needed.
-    needs_fewer: Option<Now>,
-    announcements: Announcements,
-    group_talk: GroupTalk,
-    pacing: Pacing,
-    limiter: Option<Limiter>,
+    liveness: Liveness,
+    supply: LaneSupply,
     renewals: Renewals,
-    lane_room: LaneRoom,
+    flows: Flows,
+    announcements: Announcements,
+    group: GroupTalk,
+    scheduler: Scheduler,
+    pacing: Pacing,
+    path: PathMeter,
     toll: Toll,
     events: VecDeque<Event>,
     stats: LinkStats,
-}
-
-/// Logs of an earlier process.
-#[derive(Debug, Default)]
-pub struct SavedLogs {
-    /// The log of this side's output.
-    pub out: Option<SavedLog>,
-    /// The log of this side's input.
-    pub inbound: Option<SavedLog>,
-}
-
-/// One of the two logs of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogSide {
-    /// This side's output.
-    Out,
-    /// This side's input.
-    Inbound,
-}
-
-/// How many of the last bytes of each log this end has memory for; at most the log's capacity counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogLimits {
-    /// Of this side's output.
-    pub out: u64,
-    /// Of this side's input.
-    pub inbound: u64,
-}
-
-/// Whether released logs have been asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
-    No,
-    Yes,
-}
-
-/// Logs read again after a release, with all slow work done.
-#[derive(Default)]
-pub struct LoadedLogs {
-    out: Option<PreparedLog>,
-    inbound: Option<SavedLog>,
-}
-
-impl LoadedLogs {
-    /// Prepares the found logs for a link of this configuration whose ends have agreed on `capacity`; takes as long
-    /// as hashing all of it.
-    pub fn new(config: &LinkConfig, saved: SavedLogs, capacity: u64) -> Self {
-        let sender = sender_config(config);
-        Self {
-            out: saved.out.map(|log| PreparedLog::new(&sender, log, &config.plan)),
-            inbound: saved.inbound.map(|log| log.fit(capacity)),
-        }
-    }
-}
-
-/// The content of the peer's last hello.
-struct Peer {
-    instance: u64,
-    /// The protocol version of both ends.
-    version: u16,
-    initial_credit: u64,
-    understands: Understood,
-    /// Whether it takes no new flows.
-    drains: bool,
 }
 
 impl Link {
@@ -179,96 +65,62 @@ impl Link {
         Self::with_logs(config, SavedLogs::default(), now)
     }
 
-    /// Starts without a lane, and with what was found of the logs of an earlier process.
+    /// Starts without a lane, and with the logs of an earlier process. They go to the preferred codec.
     pub fn with_logs(mut config: LinkConfig, saved: SavedLogs, now: Now) -> Self {
-        let codecs = Codecs::new(&config);
-        let codec = codecs.preferred();
-        let (sender, receiver) = (codec.encoder(&config, saved.out), codec.decoder(&config, saved.inbound));
-        if let Some(names) = &mut config.names {
-            // The sending half took it up, and nobody reads it again.
-            names.saved = None;
-        }
+        let halves = Halves::new(&mut config, saved);
         let mut link = Self {
-            peer: None,
-            superseded: VecDeque::new(),
-            codecs,
-            codec,
-            sender,
-            receiver,
+            identities: Identities::new(config.instance),
+            halves,
             lanes: Lanes::default(),
-            dead: DeadLanes::default(),
-            flows: BTreeMap::new(),
-            // A random start: a peer that restarts does not meet its old flows, of which the other side may still
-            // be telling applications.
-            next_flow: (config.instance as u32) & !1 | u32::from(!config.first),
-            next_seen: 0,
-            control: VecDeque::new(),
-            credit_due: BTreeSet::new(),
-            resets: BTreeSet::new(),
-            budget: Budget::new(config.flow_memory),
-            learned_window: LearnedWindow::default(),
-            out_of_room: false,
-            round_trip: RoundTrip::default(),
-            path: PathEstimate::default(),
-            arrivals: Arrivals::default(),
-            down_since: Some(now),
-            released: None,
-            until_told: LogLimits { out: 0, inbound: 0 },
-            draining: false,
-            lanes_wanted: BTreeMap::new(),
-            peer_needs_lanes: 0,
-            told_lanes_needed: 0,
-            needs_fewer: None,
-            announcements: Announcements::default(),
-            group_talk: GroupTalk::default(),
-            pacing: Pacing::new(&config),
-            limiter: config.rate_limit.map(Limiter::new),
+            liveness: Liveness::new(config.dead_after, config.first, now),
+            supply: LaneSupply::new(&config),
             renewals: Renewals::default(),
-            lane_room: LaneRoom::new(config.max_lanes),
+            flows: Flows::new(&config, config.in_flight()),
+            announcements: Announcements::default(),
+            group: GroupTalk::default(),
+            scheduler: Scheduler::new(config.rate_limit),
+            pacing: Pacing::new(&config),
+            path: PathMeter::new(&config),
             toll: Toll::default(),
             events: VecDeque::new(),
             stats: LinkStats::default(),
             config,
         };
-        link.budget.set_beside(link.in_flight());
         link.want_lanes();
         link
     }
 
     /// The hello to send on a lane; the accepting side sends first, with placeholders for lane and role.
     pub fn hello(&self, lane: LaneId, role: LaneRole) -> Hello {
-        let capacity = self.config.log_capacity;
+        let config = &self.config;
+        let names = config.names.as_ref();
         Hello {
             version: VERSION,
             oldest: OLDEST,
-            instance: self.config.instance,
+            instance: self.identities.instance(),
             lane,
             role,
-            digest_seed: self.config.secret,
-            log_capacity: capacity,
-            max_in_flight: self.in_flight(),
-            initial_credit: self.config.initial_credit,
-            contexts: self.config.contexts,
-            claim: self.receiver.log().and_then(|log| log.claim()),
-            names: self
-                .config
-                .names
-                .as_ref()
-                .map(|names| NamesHello { key: names.key.clone(), shape: names.shape }),
-            store: self.config.store,
+            digest_seed: config.secret,
+            log_capacity: config.log_capacity,
+            max_in_flight: config.in_flight(),
+            initial_credit: config.initial_credit,
+            contexts: config.contexts,
+            claim: self.halves.decoder.log().and_then(|log| log.claim()),
+            names: names.map(|names| NamesHello { key: names.key.clone(), shape: names.shape }),
+            store: config.store,
             understands: Understood::ALL,
-            // While a lane is up the peer was asked; another instance of it that comes meanwhile is asked by a frame.
-            probe: self.sender.names().filter(|_| self.lanes.is_empty()).and_then(|names| names.probe()),
-            short_names_below: self.config.store.map_or(0, |_| SHORT_BELOW),
-            // The shell proves it, which knows the lane.
+            // While a lane is up the peer was asked; a later instance of it is asked by a frame.
+            probe: self
+                .halves
+                .encoder
+                .names()
+                .filter(|_| self.lanes.is_empty())
+                .and_then(|names| names.probe()),
+            short_names_below: config.store.map_or(0, |_| SHORT_BELOW),
+            // The shell proves it, with its knowledge of the lane.
             group_proof: None,
-            codecs: self.codecs.offers(&self.config),
+            codecs: self.halves.offers(config),
         }
-    }
-
-    /// The bound on log bytes that are not acknowledged.
-    fn in_flight(&self) -> u64 {
-        self.config.max_in_flight.unwrap_or(self.config.log_capacity / 4)
     }
 
     /// Whether a lane is up.
@@ -278,22 +130,26 @@ impl Link {
 
     /// Says anew whose key is the smaller, after a key was rotated; only while no flow is open.
     pub fn order_keys(&mut self, first: bool) {
-        self.config.first = first;
-        self.next_flow = self.next_flow & !1 | u32::from(!first);
+        self.liveness.order_keys(first);
+        self.flows.order_keys(first);
     }
 
-    /// Ends the link for good, and returns its content, to be dropped at a place with time for it. The rest here
-    /// knows of no lane or flow, takes none, and holds no memory to speak of.
+    /// Ends the link for good, and returns its state, to be dropped outside of any hurry. The rest knows of no lane or
+    /// flow, takes none, and holds no memory to speak of.
     pub fn end(&mut self, now: Now) -> Self {
-        let LinkConfig { instance, secret, first, .. } = self.config;
-        let least =
-            LinkConfig { instance, secret, first, log_capacity: LinkConfig::MIN_LOG, ..Default::default() };
+        let least = LinkConfig {
+            instance: self.identities.instance(),
+            secret: self.config.secret,
+            first: self.flows.is_first(),
+            log_capacity: LinkConfig::MIN_LOG,
+            ..Default::default()
+        };
         let mut ended = Self::new(least, now);
-        ended.draining = true;
+        ended.announcements.drain();
         std::mem::replace(self, ended)
     }
 
-    /// The number of open flows.
+    /// Flows that are open.
     pub fn open_flows(&self) -> usize {
         self.flows.len()
     }
@@ -303,41 +159,25 @@ impl Link {
         self.events.pop_front()
     }
 
-    /// Takes the next piece of log for the disk, and its side; there is none unless [`LinkConfig::persist`] is set.
-    pub fn poll_log_write(&mut self) -> Option<(LogSide, LogWrite)> {
-        let out = self.sender.log_mut().and_then(|log| log.poll_log_write());
-        out.map(|write| (LogSide::Out, write)).or_else(|| {
-            let inbound = self.receiver.log_mut().and_then(|log| log.poll_log_write());
-            inbound.map(|write| (LogSide::Inbound, write))
-        })
-    }
-
-    /// Returns the first piece of a log's content from an offset on, of at most one block, for an empty disk; none if
-    /// there is no more, or its bytes are not in memory.
-    pub fn log_piece(&self, side: LogSide, from: u64) -> Option<LogWrite> {
-        match side {
-            LogSide::Out => self.sender.log().and_then(|log| log.log_piece(from)),
-            LogSide::Inbound => self.receiver.log().and_then(|log| log.log_piece(from)),
-        }
-    }
-
     /// Counters since the start.
     pub fn stats(&self) -> LinkStats {
-        let flow_lanes = self.lanes.count(LaneRole::Flow);
+        let (flow_lanes, busy) = (self.lanes.count(LaneRole::Flow), self.lanes.busy());
+        let (budget, kept) = (&self.flows.windows.budget, self.halves.kept_bytes());
         LinkStats {
             up: self.is_up(),
             peer_drains: self.peer_drains(),
-            version: self.peer.as_ref().map(|peer| peer.version),
-            codec: self.peer.as_ref().map(|_| self.codec.id()),
-            lanes_busy: self.lanes.busy(),
-            lanes_spare: flow_lanes - self.lanes.busy(),
+            version: self.identities.version(),
+            codec: self.identities.version().map(|_| self.halves.id()),
+            lanes_busy: busy,
+            lanes_spare: flow_lanes - busy,
             lanes: self.lanes.len() as u32,
             flows_open: self.flows.len() as u64,
-            round_trip: self.round_trip.smoothed(),
-            out: self.sender.stats(),
-            inbound: self.receiver.stats(),
-            flows_reserved: self.budget.reserved(self.sender.load().kept_bytes),
-            flow_bytes: self.budget.taken(self.sender.load().kept_bytes),
+            flows_total: self.flows.total(),
+            round_trip: self.liveness.round_trip(),
+            out: self.halves.encoder.stats(),
+            inbound: self.halves.decoder.stats(),
+            flows_reserved: budget.reserved(kept),
+            flow_bytes: budget.taken(kept),
             pace: self.pacing.stats(),
             ..self.stats.clone()
         }
@@ -345,55 +185,50 @@ impl Link {
 
     /// All open flows.
     pub fn flows(&self) -> Vec<FlowStats> {
-        self.flows.values().map(|flow| self.flow_stats(flow)).collect()
+        self.flows.iter().map(|flow| self.flow_stats(flow)).collect()
     }
 
-    /// The traffic of each open flow; [`Event::FlowEnded`] has that of ended ones.
+    /// The bytes moved by each open flow; [`Event::FlowEnded`] tells those of ended ones.
     pub fn tallies(&self) -> impl Iterator<Item = FlowTally> {
-        self.flows.values().map(Flow::tally)
-    }
-
-    fn flow_stats(&self, flow: &Flow) -> FlowStats {
-        let [wire_sent, wire_received] = flow.wire;
-        let plan = flow.plan.filter(|_| flow.cipher.is_none()).and_then(|plan| self.pacing.apply(&plan));
-        FlowStats {
-            flow: flow.id,
-            name: flow.name,
-            opened_here: self.is_ours(flow.id),
-            destination: flow.destination.clone(),
-            source: flow.source,
-            outcome: flow.outcome(),
-            begins_after: flow.plan.and(flow.cipher).map(|begun| begun.after),
-            priority: flow.priority(self.config.bulk_after),
-            entropy: plan.map(|plan| plan.entropy_of_new()),
-            effort: self.pacing.stats().reason,
-            opened_at: flow.opened_at,
-            sent: flow.out.sent,
-            received: flow.delivered_in,
-            wire_sent,
-            wire_received,
-            unacked: self.sender.pending(flow.id).items,
-            waiting: flow.lane.is_none() && !self.is_up(),
-        }
+        self.flows.iter().map(Flow::tally)
     }
 
     /// One flow, if it is open.
     pub fn flow(&self, id: FlowId) -> Option<FlowStats> {
-        self.flows.get(&id).map(|flow| self.flow_stats(flow))
+        self.flows.get(id).map(|flow| self.flow_stats(flow))
     }
 
-    /// Whether this side opened the flow.
-    fn is_ours(&self, id: FlowId) -> bool {
-        (id.0 & 1 == 0) == self.config.first
+    fn flow_stats(&self, flow: &Flow) -> FlowStats {
+        let [wire_sent, wire_received] = flow.wire;
+        let plan = flow.coding.plan().and_then(|plan| self.pacing.apply(&plan));
+        FlowStats {
+            flow: flow.id,
+            name: flow.facts.name,
+            opened_here: self.flows.is_ours(flow.id),
+            destination: flow.facts.destination.clone(),
+            source: flow.facts.source,
+            outcome: flow.coding.outcome(),
+            begins_after: flow.coding.cipher().map(|begun| begun.after),
+            priority: flow.class(self.config.bulk_after),
+            entropy: plan.map(|plan| plan.entropy_of_new()),
+            effort: self.pacing.stats().reason,
+            opened_at: flow.facts.opened_at,
+            sent: flow.out.sent,
+            received: flow.inbound.delivered(),
+            wire_sent,
+            wire_received,
+            unacked: self.halves.encoder.pending(flow.id).items,
+            waiting: flow.place.lane.is_none() && !self.is_up(),
+        }
     }
 
     fn note(&mut self, note: Note) {
         self.events.push_back(Event::Note(note));
     }
 
-    /// Takes the sending half's events.
-    fn drain_sender(&mut self, now: Now) {
-        while let Some(event) = self.sender.poll_event() {
+    /// Takes the events of the encoder.
+    fn drain_encoder(&mut self, now: Now) {
+        while let Some(event) = self.halves.encoder.poll_event() {
             match event {
                 SendEvent::Settled(flow) => self.settle(flow, now),
                 SendEvent::Mismatch(flow) => self.note(Note::Mismatch(flow)),
@@ -401,7 +236,7 @@ impl Link {
                     self.note(Note::LogStarts { side: LogSide::Out, epoch, start })
                 }
                 SendEvent::Repaired { flow, bytes } => {
-                    if let Some(flow) = self.flows.get_mut(&flow) {
+                    if let Some(flow) = self.flows.get_mut(flow) {
                         flow.wire[0] += bytes;
                     }
                 }
@@ -414,51 +249,14 @@ impl Link {
         }
     }
 
-    /// Takes the receiving half's events.
-    fn drain_receiver(&mut self) {
-        while let Some(ReceiveEvent::LogStarts { epoch, start }) = self.receiver.poll_event() {
+    /// Takes the events of the decoder.
+    fn drain_decoder(&mut self) {
+        while let Some(ReceiveEvent::LogStarts { epoch, start }) = self.halves.decoder.poll_event() {
             self.note(Note::LogStarts { side: LogSide::Inbound, epoch, start });
         }
     }
 
-    /// A flow has nothing unacknowledged: it gives its lane back, and is forgotten if it is done.
-    fn settle(&mut self, id: FlowId, now: Now) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if !flow.out.can_send()
-            && let Some(lane) = flow.lane.take()
-            && let Some(lane) = self.lanes.get_mut(lane)
-        {
-            lane.settle(now);
-        }
-        self.forget_if_done(id);
-    }
-
-    /// Forgets a flow of no use to either end.
-    fn forget_if_done(&mut self, id: FlowId) {
-        let done = self.flows.get(&id).is_some_and(Flow::is_done) && self.sender.pending(id).items == 0;
-        if !done {
-            return;
-        }
-        if let Some(flow) = self.flows.remove(&id) {
-            self.budget.give_back(flow.window.growth());
-            self.credit_due.remove(&id);
-            if let Some(reset) = flow.reset {
-                self.resets.remove(&(reset.deadline, id));
-            }
-            self.leave_lane(&flow);
-            self.sender.finish_flow(id);
-            self.events.push_back(Event::FlowEnded(Box::new(flow.tally())));
-        }
-    }
-
-    fn leave_lane(&mut self, flow: &Flow) {
-        if let Some(lane) = flow.lane.and_then(|lane| self.lanes.get_mut(lane)) {
-            lane.flows = lane.flows.saturating_sub(1);
-            lane.turns.remove(flow.id);
-        }
-    }
-
-    /// Tells the shell that a lane has something to send, once until it has found nothing.
+    /// Tells the shell of work for a lane, once until it has asked in vain.
     fn wake(&mut self, id: LaneId) {
         if let Some(lane) = self.lanes.get_mut(id)
             && !lane.woken
@@ -468,39 +266,296 @@ impl Link {
         }
     }
 
-    /// Wakes the lane of control frames.
-    fn wake_control(&mut self) {
-        if let Some(lane) = self.lanes.for_role(LaneRole::Control) {
+    /// Wakes the lane for frames of a role.
+    fn wake_role(&mut self, role: LaneRole) {
+        if let Some(lane) = self.lanes.for_role(role) {
             self.wake(lane);
         }
     }
 
-    /// Gives a flow with something to send its turn on a lane.
-    fn schedule(&mut self, id: FlowId) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if !flow.out.can_send() && !self.sender.pending(id).lost {
-            return;
+    /// Wakes the lane for control frames.
+    fn wake_control(&mut self) {
+        self.wake_role(LaneRole::Control);
+    }
+}
+
+/// What is remembered, and for how long.
+impl Link {
+    /// Sets this end's memory for each log. The peer is told; content beyond either end's memory is not referred to.
+    /// Call it again now and then, also with the same limits: it is the occasion to tell the peer the logs' savings
+    /// curve.
+    pub fn set_log_limits(&mut self, limits: LogLimits, now: Now) {
+        // The memory that is planned with the log.
+        let capacity = self.config.log_capacity.max(1);
+        let beside =
+            u128::from(self.config.in_flight()) * u128::from(limits.out.min(capacity)) / u128::from(capacity);
+        self.flows.windows.budget.set_beside(beside as u64);
+        self.halves.set_limits(limits, now);
+        self.wake_control();
+    }
+
+    /// Has [`Event::LogsFill`] come once, as soon as about so many more bytes of either log were remembered; 0 is never.
+    pub fn tell_when_filled(&mut self, more: LogLimits) {
+        self.halves.tell_when_filled(more);
+    }
+
+    /// Counts remembered bytes.
+    fn note_filled(&mut self, side: LogSide, bytes: usize) {
+        if self.halves.fill(side, bytes) {
+            self.events.push_back(Event::LogsFill);
         }
-        if flow.lane.is_none() {
-            let last = flow.last_lane.filter(|_| self.codec.capabilities().needs_order);
-            let Some(lane) = self.lanes.for_flow(last, self.lane_room.lanes()) else { return };
-            flow.lane = Some(lane);
-            flow.last_lane = Some(lane);
-            flow.queued_on_lane = false;
-            if let Some(lane) = self.lanes.get_mut(lane) {
-                lane.flows += 1;
-                lane.used = flow.opened_at.max(lane.used);
-            }
-            self.want_lanes();
+    }
+
+    /// Gives back the memory of both logs, with their content on disk; [`Event::LogsWanted`] asks for them once there
+    /// is traffic again. Until [`Self::restore_logs`] nothing older is referred to, and blocks with such references
+    /// wait.
+    ///
+    /// Returns false, and changes nothing, while anything is under way.
+    pub fn release_logs(&mut self) -> bool {
+        self.halves.release_logs()
+    }
+
+    /// Takes back the released logs, as far as they were found again.
+    pub fn restore_logs(&mut self, loaded: LoadedLogs, now: Now) {
+        self.halves.restore_logs(loaded, now);
+        self.take_deliveries(now);
+        self.wake_control();
+    }
+
+    /// Whether the logs are released and a lane with this hello is to wait until they are back: a new instance of the
+    /// peer compares them with its own, and would find nothing.
+    pub fn needs_logs_for(&self, peer: &Hello) -> bool {
+        self.halves.is_released() && !self.identities.is_known(peer.instance)
+    }
+
+    /// Whether the logs are released and there is no lane: if another instance of the peer comes, it needs them, and
+    /// waits less if they are back before it takes the link for up.
+    pub fn needs_logs_to_come_up(&self) -> bool {
+        self.halves.is_released() && self.lanes.is_empty()
+    }
+
+    /// Asks for released logs, once: [`Event::LogsWanted`].
+    pub fn want_logs(&mut self) {
+        if self.halves.want_logs() {
+            self.events.push_back(Event::LogsWanted);
         }
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        let class = flow.priority(self.config.bulk_after);
-        let Some(lane) = flow.lane else { return };
-        if !std::mem::replace(&mut flow.queued_on_lane, true)
-            && let Some(lane) = self.lanes.get_mut(lane)
-        {
-            lane.turns.push_back(class, id);
+    }
+
+    /// Forgets the content of both logs here. Nothing of it is referred to any more, by either end; sent and
+    /// unacknowledged blocks are still kept until they are acknowledged, and flows go on.
+    pub fn clear_logs(&mut self, now: Now) {
+        self.halves.clear_logs();
+        self.drain_encoder(now);
+        self.wake_control();
+    }
+
+    /// Takes the next piece of log for the disk, and its side; there is none unless [`LinkConfig::persist`] is set.
+    pub fn poll_log_write(&mut self) -> Option<(LogSide, LogWrite)> {
+        self.halves.poll_log_write()
+    }
+
+    /// Returns the first piece of a log's content from an offset on, of at most one block, for a disk without any of it;
+    /// none if there is no more, or its bytes are not in memory.
+    pub fn log_piece(&self, side: LogSide, from: u64) -> Option<LogWrite> {
+        self.halves.log_piece(side, from)
+    }
+
+    /// Takes the next request for the chunk store; there is none unless [`LinkConfig::store`] is set. To be drained
+    /// after every other call and before [`Self::poll_transmit`]: blocks acknowledged there count as put.
+    pub fn poll_chunk_store(&mut self) -> Option<StoreRequest> {
+        self.halves.decoder.store_mut().and_then(|store| store.poll_chunk_store())
+    }
+
+    /// Takes the outcome of a read.
+    pub fn handle_store(&mut self, reply: StoreReply, now: Now) {
+        if let Some(store) = self.halves.decoder.store_mut() {
+            store.handle_store(reply, now);
         }
-        self.wake(lane);
+        self.take_deliveries(now);
+        self.wake_for_feedback();
+    }
+
+    /// Takes note that a read may take so long from now on, and is answered in any case.
+    pub fn handle_store_wait(&mut self, ticket: u64, time: Now, now: Now) {
+        if let Some(store) = self.halves.decoder.store_mut() {
+            store.handle_store_wait(ticket, time, now);
+        }
+    }
+
+    /// Takes the store's state, with every change: queue and service time decide on requests over the network
+    /// instead, and the peer is told of the content.
+    pub fn handle_store_state(&mut self, state: StoreState, now: Now) {
+        if let Some(store) = self.halves.decoder.store_mut() {
+            store.handle_store_state(state, now);
+        }
+        self.wake_for_feedback();
+    }
+
+    /// Returns the bytes of outstanding chunk requests over the network; 0 while the link is down, since nothing
+    /// comes, in spite of a possible resumption.
+    pub fn chunks_pending(&self) -> u64 {
+        self.halves.decoder.store().filter(|_| self.is_up()).map_or(0, |store| store.chunks_pending())
+    }
+
+    /// Returns a piece of the knowledge of the peer's store; [`save_by`](oncewire_codec::wanax::hints::save_by) asks
+    /// for all of them and makes the next process's [`NamesConfig::saved`](oncewire_codec::wanax::NamesConfig::saved)
+    /// of them.
+    pub fn save_hints(&self, at: SavePosition) -> Option<SavedPiece> {
+        self.halves.encoder.names()?.save_hints(at)
+    }
+
+    /// Takes the tags of chunks of at least `len` bytes readable for the peer, in its own store or a neighbour's.
+    pub fn learn_chunks(&mut self, len: u32, tags: &[u64], now: Now) {
+        let chunks: Vec<PackedTag> = tags.iter().map(|&tag| PackedTag::new(tag, len)).collect();
+        self.learn_stored(&chunks, now);
+    }
+
+    /// Takes chunks readable for the peer in a neighbour's store, from the neighbour's [`Event::Stored`].
+    pub fn learn_stored(&mut self, chunks: &[PackedTag], now: Now) {
+        self.halves.handle_stored(chunks, now);
+    }
+
+    fn wake_for_feedback(&mut self) {
+        if self.halves.decoder.has_urgent_frame() {
+            self.wake_control();
+        }
+    }
+}
+
+/// Words beside the flows: to members of a trust group, networks, draining; effort for CPU.
+impl Link {
+    /// Says that the next hello comes with a proof that its sender holds the key of the group of
+    /// [`NamesConfig::group`], and that this side's hello on that lane brought one, too. The caller has checked it.
+    ///
+    /// [`NamesConfig::group`]: oncewire_codec::wanax::NamesConfig::group
+    pub fn handle_group_proof(&mut self) {
+        self.group.handle_proof();
+    }
+
+    /// Says whether the link is up and the peer is of this side's configured group, as both have proved.
+    pub fn is_of_group(&self) -> bool {
+        self.is_up() && self.group.is_member()
+    }
+
+    /// Says whether the peer has a chunk store, as its last hello said.
+    pub fn peer_keeps_chunks(&self) -> bool {
+        self.group.keeps_chunks()
+    }
+
+    /// Says whether the peer may be able to read its neighbours' chunks: it is of the group and has a chunk store, by
+    /// its last hello, or has not said anything yet. Chunks unreadable during its absence are readable after its
+    /// return.
+    pub fn may_read_of_group(&self) -> bool {
+        !self.identities.has_peer() || self.group.is_member() && self.group.keeps_chunks()
+    }
+
+    /// Sends a frame to a peer of the group.
+    ///
+    /// # Errors
+    /// The frame, if the peer is not of the group, is away, or too much waits for it already: for content to keep
+    /// this is sooner than for answers, and for these sooner than for questions.
+    pub fn tell_group(&mut self, frame: GroupFrame) -> Result<(), GroupFrame> {
+        if self.lanes.is_empty() {
+            return Err(frame);
+        }
+        let role = self.group.push(frame)?;
+        self.wake_role(role);
+        Ok(())
+    }
+
+    /// Takes a frame of the peer; without common membership it is passed over.
+    fn handle_group(&mut self, frame: GroupFrame) {
+        match self.group.is_member() {
+            true => self.events.push_back(Event::Group(frame)),
+            false => self.stats.passed_over += 1,
+        }
+    }
+
+    /// Returns the peer's naming of chunks in its output: with the key in its hello, or between members of a group
+    /// with the group's, derived by both and sent by neither.
+    fn names_of(&self, hello: &Hello) -> Option<NamesHello> {
+        let group = self.group_key().filter(|_| self.group.is_member());
+        let key = |said: &NamesHello| group.unwrap_or(&said.key).clone();
+        hello.names.as_ref().map(|said| NamesHello { key: key(said), shape: said.shape })
+    }
+
+    fn group_key(&self) -> Option<&NameKey> {
+        self.config.names.as_ref()?.group.as_ref()
+    }
+
+    /// Tells the peer the networks fronted by this gateway, now and on each return; at first none. Networks beyond
+    /// the first [`MAX_NETWORKS`](crate::MAX_NETWORKS) are left out.
+    ///
+    /// A peer of version 1 only is not told.
+    pub fn announce(&mut self, networks: Vec<Network>) {
+        if self.announcements.set_networks(networks) {
+            self.tell_networks();
+        }
+    }
+
+    /// Repeats our networks.
+    fn tell_networks(&mut self) {
+        if self.takes_optional_frames() {
+            self.announcements.say_networks();
+            self.wake_control();
+        }
+    }
+
+    /// Refuses new flows from now on, and tells the peer; open ones go on.
+    ///
+    /// A peer of version 1 only is not told, and neither is one without knowledge of it.
+    pub fn drain(&mut self) {
+        if self.announcements.drain() {
+            self.tell_draining();
+        }
+    }
+
+    /// Repeats the draining notice, if this end drains.
+    fn tell_draining(&mut self) {
+        if self.announcements.is_draining() && self.takes_optional_frames() {
+            self.announcements.say_draining();
+            self.wake_control();
+        }
+    }
+
+    /// Whether flows can be opened now: a lane is up, and the peer is not draining.
+    pub fn takes_flows(&self) -> bool {
+        self.is_up() && !self.peer_drains()
+    }
+
+    /// Whether the peer has said that it takes no new flows; holds beyond its last lane, until it comes anew.
+    pub fn peer_drains(&self) -> bool {
+        self.identities.peer_drains()
+    }
+
+    /// The peer takes no new flows.
+    fn handle_draining(&mut self) {
+        if self.identities.handle_draining() {
+            self.events.push_back(Event::PeerDrains);
+        }
+    }
+
+    /// Whether a lane is up and the peer takes optional frames.
+    fn takes_optional_frames(&self) -> bool {
+        self.is_up() && self.identities.takes_optional_frames()
+    }
+
+    /// Tells the accepting side's need of flow lanes.
+    fn tell_lanes_needed(&mut self, needed: u32) {
+        self.announcements.say(Frame::LanesWanted(needed));
+        self.wake_control();
+    }
+
+    /// Takes the lanes' activity since the last call, and lowers or raises the effort of coding from now on. Without
+    /// these calls every plan is carried out as it is.
+    pub fn handle_load(&mut self, effort: Effort, now: Now) {
+        if let Some(pace) = self.pacing.handle_load(effort, &self.halves.encoder.stats(), now) {
+            self.note(Note::Paced(pace));
+        }
+    }
+
+    /// Whether plans are carried out as configured.
+    pub fn is_as_configured(&self) -> bool {
+        self.pacing.is_as_configured()
     }
 }

@@ -4,15 +4,12 @@ use oncewire_codec::Now;
 use oncewire_codec::contract::{Payload, Repair};
 use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole, MAX_BLOCK, Message};
 
-use super::{Link, LogSide};
+use super::Link;
 use crate::event::Event;
-use crate::lanes::Stay;
-use crate::limit::Limiter;
-use crate::sharing::Priority;
-use crate::unsent::MOST_UNSENT_OF_REPAIRS;
-
-/// A call stops adding frames beyond this many bytes.
-const TARGET: usize = 64 * 1024;
+use crate::halves::LogSide;
+use crate::scheduler::TARGET;
+use crate::sharing::{Answered, Answers, Priority};
+use crate::wear::Stay;
 
 impl Link {
     /// Appends frames for the lane, about 64 KiB and at most a block more; returns whether there was anything.
@@ -32,7 +29,7 @@ impl Link {
         }
         if any {
             // Its writer is busy from here on and asks by itself.
-            self.leave_limiter(lane, now);
+            self.leave_queue(lane, now);
         } else {
             self.call_next(now);
             self.end_left(now);
@@ -46,39 +43,30 @@ impl Link {
             frame.encode(out);
         }
         // Later frames might not arrive before the other side ends the lane.
-        if self.lanes.get(lane).is_some_and(|lane| lane.stay == Stay::Left { told: true }) {
+        if self.lanes.get(lane).is_some_and(|lane| lane.wear.stay() == Stay::Left { told: true }) {
             return out.len() > before;
         }
         let is_control = self.lanes.for_role(LaneRole::Control) == Some(lane);
         if is_control {
             self.put_control(lane, now, out);
-            self.put_group(false, TARGET, out);
+            self.group.put(LaneRole::Control, TARGET, out);
         }
-        if self.lanes.for_role(LaneRole::Repair) == Some(lane) {
-            while out.len() - before < self.most_repairs() && self.put_repair(out) {}
-            self.put_group(true, TARGET.saturating_sub(out.len() - before), out);
-            self.share_asked();
-        } else if self.may_help(lane) {
-            while out.len() - before < TARGET / 2 && self.sender.poll_repair(Repair::Asked, out) {}
-        }
-        // Before what its flows have to say next: they stand still until it is there.
-        if self.limiter.is_none() {
-            while out.len() - before < TARGET && self.sender.poll_repair(Repair::Lacked(lane), out) {}
-        }
+        self.put_repairs(lane, before, out);
         let flows_start = out.len();
-        self.spend(&out[before..flows_start], now);
-        let feedback_first = self.codec.capabilities().feedback_first;
-        if feedback_first && (is_control || self.lanes.get(lane).is_some_and(|lane| lane.flows > 0)) {
-            self.receiver.poll_feedback(lane, true, out);
+        self.scheduler.spend(&out[before..flows_start], now);
+        if self.halves.capabilities().feedback_first
+            && (is_control || self.lanes.get(lane).is_some_and(|lane| lane.flows > 0))
+        {
+            self.halves.decoder.poll_feedback(lane, true, out);
         }
         self.put_flows(lane, now, before, out);
         let company = out.len() > before;
         if is_control || company {
-            self.receiver.poll_feedback(lane, company, out);
+            self.halves.decoder.poll_feedback(lane, company, out);
         }
-        // At once: what is written together shares records and segments.
-        self.spend(&out[flows_start..], now);
-        self.drain_sender(now);
+        // At once: bytes that are written together share records and segments.
+        self.scheduler.spend(&out[flows_start..], now);
+        self.drain_encoder(now);
         out.len() > before
     }
 
@@ -90,96 +78,80 @@ impl Link {
             return;
         }
         self.note_sent(lane, bytes, now);
-        let dead = self.timing().dead;
-        if self.lanes.get_mut(lane).is_some_and(|lane| lane.speak(bytes as u64, dead, now)) {
+        let dead = self.liveness.timing().dead;
+        if self.lanes.get_mut(lane).is_some_and(|lane| lane.pulse.speak(bytes as u64, dead, now)) {
             let mut ping = Vec::new();
             Frame::Ping(now.as_micros() as u64).encode(&mut ping);
             out.splice(before..before, ping);
         }
     }
 
-    /// Appends the next requested item, chunks first; under a limit these have turns. Returns whether there was any.
-    fn put_repair(&mut self, out: &mut Vec<u8>) -> bool {
-        self.limiter.is_none() && self.sender.poll_repair(Repair::Asked, out)
-            || self.sender.poll_repair(Repair::Block, out)
+    /// Appends requested items, as far as they are for this lane.
+    fn put_repairs(&mut self, lane: LaneId, before: usize, out: &mut Vec<u8>) {
+        let encoder = &mut self.halves.encoder;
+        let is_limited = self.scheduler.is_limited();
+        if self.lanes.for_role(LaneRole::Repair) == Some(lane) {
+            // Chunks first; under a limit these have turns.
+            let most = self.scheduler.repair_limit();
+            while out.len() - before < most
+                && (!is_limited && encoder.poll_repair(Repair::Asked, out)
+                    || encoder.poll_repair(Repair::Block, out))
+            {}
+            self.group.put(LaneRole::Repair, TARGET.saturating_sub(out.len() - before), out);
+            self.share_asked();
+        } else if self.scheduler.helps(&self.lanes, lane) {
+            while out.len() - before < TARGET / 2 && encoder.poll_repair(Repair::Asked, out) {}
+        }
+        // Before the next blocks of its flows: they stand still until it is there.
+        let encoder = &mut self.halves.encoder;
+        while !is_limited && out.len() - before < TARGET && encoder.poll_repair(Repair::Lacked(lane), out) {}
     }
 
     /// Lets all idle lanes take from requested items beyond the share of the lane of repairs: its congestion window
     /// may be small, or have become so long ago.
     pub(super) fn share_asked(&mut self) {
-        if self.limiter.is_none() && self.sender.load().has_asked {
-            let idle = self.lanes.iter().filter(|(id, lane)| !lane.woken && self.may_help(*id));
+        if !self.scheduler.is_limited() && self.halves.encoder.load().has_asked {
+            let helps = |id| self.scheduler.helps(&self.lanes, id);
+            let idle = self.lanes.iter().filter(|(id, lane)| !lane.woken && helps(*id));
             let idle: Vec<LaneId> = idle.map(|(id, _)| id).collect();
             idle.into_iter().for_each(|lane| self.wake(lane));
         }
     }
 
-    /// Whether a lane takes requested items: if it has flows, since it then has a window grown by them. Under a limit
-    /// no lane brings anything sooner.
-    fn may_help(&self, lane: LaneId) -> bool {
-        self.limiter.is_none() && self.lanes.get(lane).is_some_and(|lane| lane.flows > 0)
-    }
-
-    /// Returns the share the lane of repairs takes at once. It may be slow, so it takes little if others may help.
-    fn most_repairs(&self) -> usize {
-        if self.limiter.is_some() { TARGET } else { MOST_UNSENT_OF_REPAIRS as usize }
-    }
-
-    /// Counts frames against the limit of the link.
-    fn spend(&mut self, frames: &[u8], now: Now) {
-        if let Some(limiter) = &mut self.limiter {
-            limiter.spend(frames, now);
-        }
-    }
-
     /// A lane waits no longer for its turn: it was given something, or is gone.
-    pub(super) fn leave_limiter(&mut self, lane: LaneId, now: Now) {
-        if let Some(limiter) = &mut self.limiter {
-            limiter.leave(lane);
-            self.call_next(now);
+    pub(super) fn leave_queue(&mut self, lane: LaneId, now: Now) {
+        if let Some(next) = self.scheduler.leave(&self.lanes, lane, now) {
+            self.wake(next);
         }
     }
 
-    /// Wakes the lane with the next turn, if the limit allows another block.
+    /// Wakes the next lane in turn, if the limit allows another block.
     pub(super) fn call_next(&mut self, now: Now) {
-        if let Some(lane) = self.limiter.as_mut().and_then(|limiter| limiter.call(&self.lanes, now)) {
+        if let Some(lane) = self.scheduler.call(&self.lanes, now) {
             self.wake(lane);
-        }
-    }
-
-    /// Returns the class of the lane's next item.
-    fn turn(&mut self, lane: LaneId, now: Now) -> Option<Priority> {
-        match &mut self.limiter {
-            None => self.lanes.get_mut(lane)?.turns.pick(),
-            Some(limiter) => limiter.ask(lane, &self.lanes, now),
         }
     }
 
     fn put_pings(&mut self, lane: LaneId, now: Now, out: &mut Vec<u8>) {
         let Some(lane) = self.lanes.get_mut(lane) else { return };
-        while let Some(token) = lane.pongs.pop_back() {
+        while let Some(token) = lane.pulse.pop_pong() {
             Frame::Pong(token).encode(out);
         }
-        if std::mem::take(&mut lane.ping_due) {
-            (lane.pinged, lane.moved) = (now, 0);
+        if lane.pulse.take_ping(now) {
             Frame::Ping(now.as_micros() as u64).encode(out);
         }
     }
 
     fn put_control(&mut self, lane: LaneId, now: Now, out: &mut Vec<u8>) {
-        self.dead.tell(lane, now).for_each(|dead| Frame::LaneDead(dead).encode(out));
-        self.sender.poll_control(out);
-        while let Some(frame) = self.control.pop_front() {
+        self.liveness.dead.tell(lane, now).for_each(|dead| Frame::LaneDead(dead).encode(out));
+        self.halves.encoder.poll_control(out);
+        while let Some(frame) = self.announcements.pop() {
             frame.encode(out);
         }
-        while let Some(id) = self.credit_due.pop_first() {
-            if let Some(flow) = self.flows.get_mut(&id)
-                && std::mem::take(&mut flow.credit_due)
-            {
-                let before = out.len();
-                Frame::Credit { flow: id, limit: flow.window.granted() }.encode(out);
-                flow.wire[0] += (out.len() - before) as u64;
-            }
+        while let Some(flow) = self.flows.pop_grant() {
+            let before = out.len();
+            Frame::Credit { flow: flow.id, limit: flow.inbound.window.granted() }.encode(out);
+            flow.wire[0] += (out.len() - before) as u64;
         }
     }
 
@@ -188,111 +160,111 @@ impl Link {
         // Flows in wait for acknowledgements keep their turn, but do not hold back blocks lost with another lane, or
         // answers: the acknowledgements wait for these.
         while out.len() - before < TARGET {
-            let Some(class) = self.turn(lane, now) else { break };
+            let Some(class) = self.scheduler.turn(&mut self.lanes, lane, now) else { break };
             let start = out.len();
             if self.put_answer(class, lane, out) {
-                self.charge(class, lane, out.len() - start);
+                self.scheduler.charge(&mut self.lanes, lane, class, out.len() - start);
                 continue;
             }
             // Answers no longer needed may have been all that there was of the class.
             let Some(id) = self.lanes.get_mut(lane).and_then(|lane| lane.turns.pop(class)) else { continue };
-            let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.lane == Some(lane)) else { continue };
-            flow.queued_on_lane = false;
+            let Some(flow) = self.flows.get_mut(id).filter(|flow| flow.place.lane == Some(lane)) else {
+                continue;
+            };
+            flow.place.is_queued = false;
             if !self.put_item(id, lane, now, out) {
                 self.hold(id, class, lane);
                 continue;
             }
             let bytes = out.len() - start;
-            if let Some(flow) = self.flows.get_mut(&id) {
+            if let Some(flow) = self.flows.get_mut(id) {
                 flow.wire[0] += bytes as u64;
             }
-            self.charge(class, lane, bytes);
+            self.scheduler.charge(&mut self.lanes, lane, class, bytes);
             self.schedule(id);
         }
-        if let Some(limiter) = &mut self.limiter {
-            limiter.end_turn();
-        }
+        self.scheduler.end_turn();
     }
 
-    /// Puts a flow aside until there is room; its turn would be of no use to it, and nobody else's.
+    /// Puts a flow aside until there is room.
     fn hold(&mut self, id: FlowId, class: Priority, lane: LaneId) {
-        self.out_of_room = true;
-        if let Some(flow) = self.flows.get_mut(&id) {
-            flow.queued_on_lane = true;
+        if let Some(flow) = self.flows.get_mut(id) {
+            flow.place.is_queued = true;
         }
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.turns.hold(class, id);
-        }
+        self.scheduler.hold(&mut self.lanes, lane, class, id);
     }
 
     /// Gives flows in wait for room their turns back, if there is any.
     pub(super) fn release_held(&mut self) {
-        let has_room = self.sender.load().has_room && self.budget.fits_block(self.sender.load().kept_bytes);
-        if !self.out_of_room || !has_room {
-            return;
+        if self.scheduler.is_out_of_room() && self.has_room() {
+            let ready = self.scheduler.release(&mut self.lanes);
+            ready.into_iter().for_each(|lane| self.wake(lane));
         }
-        self.out_of_room = false;
-        let ready = self.lanes.iter_mut().filter_map(|(id, lane)| lane.turns.release().then_some(id));
-        let ready: Vec<LaneId> = ready.collect();
-        ready.into_iter().for_each(|lane| self.wake(lane));
     }
 
-    /// Counts sent bytes of a class.
-    fn charge(&mut self, class: Priority, lane: LaneId, bytes: usize) {
-        match &mut self.limiter {
-            Some(limiter) => limiter.charge(class, bytes),
-            None => {
-                if let Some(lane) = self.lanes.get_mut(lane) {
-                    lane.turns.charge(class, bytes);
-                }
-            }
-        }
+    /// Whether another block may be sent before older ones are acknowledged.
+    fn has_room(&self) -> bool {
+        let load = self.halves.encoder.load();
+        load.has_room && self.flows.windows.budget.fits_block(load.kept_bytes)
     }
 
     /// Appends the flow's next item; returns false if it has to wait for acknowledgements.
     fn put_item(&mut self, id: FlowId, lane: LaneId, now: Now, out: &mut Vec<u8>) -> bool {
-        if self.sender.poll_repair(Repair::Lost(id, lane), out) {
+        if self.halves.encoder.poll_repair(Repair::Lost(id, lane), out) {
             return true;
         }
-        let flows = self.flows.len();
-        let Some(flow) = self.flows.get_mut(&id) else { return true };
+        let Some(flow) = self.flows.get_mut(id) else { return true };
         if !flow.out.can_send() {
             return true;
         }
-        if !self.sender.load().has_room {
+        if !self.halves.encoder.load().has_room {
             return false;
         }
-        if let Some(mut message) = flow.out.pop_message() {
-            let opens = matches!(message, Message::Open(_));
-            let first_grant = (opens && flow.window.is_extended()).then(|| flow.window.granted());
-            if let Message::Reset(reset) = &mut message {
-                reset.behind = reset
-                    .behind
-                    .filter(|_| self.peer.as_ref().is_some_and(|peer| peer.understands.resets_behind));
-            }
-            self.sender.handle_message(id, message, lane, out);
-            if let Some(limit) = first_grant {
-                // Behind it, so the peer knows of the flow.
-                Frame::Credit { flow: id, limit }.encode(out);
-            }
+        if let Some(message) = flow.out.pop_message() {
+            self.put_message(id, message, lane, out);
             return true;
         }
-        if !self.budget.fits_block(self.sender.load().kept_bytes) {
+        if !self.has_room() {
             return false;
         }
-        let most = self.limiter.as_ref().map_or(MAX_BLOCK, Limiter::block_limit);
-        let configured = flow.plan();
+        self.put_block(id, lane, now, out);
+        true
+    }
+
+    fn put_message(&mut self, id: FlowId, mut message: Message, lane: LaneId, out: &mut Vec<u8>) {
+        let window = self.flows.get(id).map(|flow| &flow.inbound.window);
+        let opens = matches!(message, Message::Open(_));
+        let grant = window.filter(|window| opens && window.is_extended()).map(|window| window.granted());
+        if let Message::Reset(reset) = &mut message {
+            reset.behind = reset.behind.filter(|_| self.identities.understands().resets_behind);
+        }
+        self.halves.encoder.handle_message(id, message, lane, out);
+        if let Some(limit) = grant {
+            // Behind it, so that the peer knows the flow.
+            Frame::Credit { flow: id, limit }.encode(out);
+        }
+    }
+
+    fn put_block(&mut self, id: FlowId, lane: LaneId, now: Now, out: &mut Vec<u8>) {
+        let flows = self.flows.len();
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        let encoder = &mut self.halves.encoder;
+        let most = self.scheduler.block_limit();
+        let configured = flow.next_plan();
         let plan = configured.and_then(|plan| self.pacing.apply(&plan));
-        let block = match plan.filter(|plan| most < MAX_BLOCK || self.sender.is_naming(plan)) {
-            Some(plan) => flow
-                .out
-                .pop_cut_block(|bytes, behind| self.sender.block_end(id, &plan, bytes, behind, most, now)),
+        let block = match plan.filter(|plan| most < MAX_BLOCK || encoder.is_naming(plan)) {
+            Some(plan) => {
+                flow.out.pop_cut_block(|bytes, behind| encoder.block_end(id, &plan, bytes, behind, most, now))
+            }
             None => flow.out.pop_block(most),
         };
-        let Some((offset, plain, fin)) = block else { return true };
+        let Some((offset, plain, fin)) = block else { return };
         self.stats.delivered_out += plain.len() as u64;
-        let limit = self.budget.queue_limit(flows, self.sender.load().kept_bytes);
-        if flow.out.waits_for_room && flow.out.has_room_again(limit) {
+        let limit = self.flows.windows.budget.queue_limit(flows, self.halves.kept_bytes());
+        if let Some(flow) = self.flows.get_mut(id)
+            && flow.out.waits_for_room
+            && flow.out.has_room_again(limit)
+        {
             flow.out.waits_for_room = false;
             self.events.push_back(Event::FlowWritable(id));
         }
@@ -300,7 +272,94 @@ impl Link {
         if plan.is_some() {
             self.note_filled(LogSide::Out, plain.len());
         }
-        self.sender.handle_payload(Payload { flow: id, offset, plain, fin, plan }, lane, now, out);
+        let payload = Payload { flow: id, offset, plain, fin, plan };
+        self.halves.encoder.handle_payload(payload, lane, now, out);
+    }
+
+    /// Gives a flow with something to send its turn on a lane.
+    pub(super) fn schedule(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        if !flow.out.can_send() && !self.halves.encoder.pending(id).lost {
+            return;
+        }
+        if flow.place.lane.is_none() {
+            let last = flow.place.last.filter(|_| self.halves.capabilities().needs_order);
+            let Some(lane) = self.lanes.for_flow(last, self.supply.budget()) else { return };
+            flow.place.lane = Some(lane);
+            flow.place.last = Some(lane);
+            flow.place.is_queued = false;
+            if let Some(lane) = self.lanes.get_mut(lane) {
+                lane.flows += 1;
+                lane.used = flow.facts.opened_at.max(lane.used);
+            }
+            self.want_lanes();
+        }
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        let class = flow.class(self.config.bulk_after);
+        let Some(lane) = flow.place.lane else { return };
+        if !std::mem::replace(&mut flow.place.is_queued, true)
+            && let Some(lane) = self.lanes.get_mut(lane)
+        {
+            lane.turns.push_back(class, id);
+        }
+        self.wake(lane);
+    }
+}
+
+/// Answers to chunk requests under a limit: they have turns, like blocks.
+///
+/// They need no room among unacknowledged blocks, and others' room may wait for them, so a lane asks for its turn while
+/// it has any, also if all its flows are held.
+impl Link {
+    /// The peer has asked for chunks of a block: under a limit, has them wait for their turns, and wakes the block's
+    /// lane, if they are for it.
+    pub(super) fn handle_asked(&mut self, seq: u64) {
+        if let Some(lane) = self.queue_answers(seq) {
+            self.wake(lane);
+        }
+    }
+
+    /// Under a limit, has the waiting chunks of a block wait for their turns; returns their lane if it is the block's
+    /// own.
+    fn queue_answers(&mut self, seq: u64) -> Option<LaneId> {
+        let asked = self.halves.encoder.asked_of(seq)?;
+        let flow = self.flows.get(asked.flow);
+        let class = flow.map_or(Priority::Normal, |flow| flow.class(self.config.bulk_after));
+        if self.scheduler.queue_answers(&mut self.lanes, seq, &asked, class) {
+            let encoder = &self.halves.encoder;
+            self.lanes.answers.retain(|seq| encoder.asked_of(seq).is_some_and(|asked| asked.repairs));
+        }
+        asked.lane
+    }
+
+    /// Appends an answer of a class, as long as a block may be, if it is the turn of answers; returns whether it was.
+    fn put_answer(&mut self, class: Priority, lane: LaneId, out: &mut Vec<u8>) -> bool {
+        if !self.scheduler.is_limited() {
+            return false;
+        }
+        let (most, encoder) = (self.scheduler.block_limit(), &mut self.halves.encoder);
+        let answered = self.lanes.pop_answer(lane, class, |seq, which| {
+            let own = (which == Answered::ByLane).then_some(lane);
+            encoder.poll_repair(Repair::Answer { seq, lane: own, most }, out)
+        });
+        let Some(seq) = answered else { return false };
+        // Chunks beyond that wait on.
+        self.queue_answers(seq);
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.turns.note_answered(class);
+        }
         true
+    }
+
+    /// Another lane may be the lane of repairs from now on.
+    pub(super) fn wake_for_answers(&mut self) {
+        if !self.lanes.answers.is_empty() {
+            self.wake_role(LaneRole::Repair);
+        }
+    }
+
+    /// Forgets answers for an earlier instance of the peer.
+    pub(super) fn forget_answers(&mut self) {
+        self.lanes.answers = Answers::default();
     }
 }

@@ -10,7 +10,7 @@ use crate::renewal::LaneReport;
 
 /// The most flow lanes in use at a time, by the path's last observed capacity.
 #[derive(Debug)]
-pub(crate) struct LaneRoom {
+pub(crate) struct LaneBudget {
     lanes: u32,
     most: u32,
     /// Whether windows were too small to fill the path when it was last looked at.
@@ -19,7 +19,7 @@ pub(crate) struct LaneRoom {
     due: Now,
 }
 
-impl LaneRoom {
+impl LaneBudget {
     /// Begins with `most`, its upper limit: nothing is known of the path.
     pub(crate) fn new(most: u32) -> Self {
         let most = most.max(1);
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn full_path_has_room_for_a_lane_each_eight_packets() {
         for lanes in [1, 5, 64] {
-            let mut room = LaneRoom::new(64);
+            let mut room = LaneBudget::new(64);
             room.handle_busy(&busy(lanes, 2 * 125_000 / 1500 / u64::from(lanes) + 1));
             assert_eq!(room.lanes(), 10, "{lanes} lanes");
         }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn path_not_filled_by_windows_has_room_for_all() {
-        let mut room = LaneRoom::new(64);
+        let mut room = LaneBudget::new(64);
         // Its capacity is 83 packets.
         room.handle_busy(&busy(16, 5));
         room.handle_busy(&busy(16, 5));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn lost_room_returns_after_two_looks_at_small_windows() {
-        let mut room = LaneRoom::new(64);
+        let mut room = LaneBudget::new(64);
         room.handle_busy(&busy(32, 10));
         for lanes in [10, 20, 40, 64, 64] {
             room.handle_busy(&busy(32, 3));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn lanes_not_limited_by_windows_leave_no_more_room() {
-        let mut room = LaneRoom::new(64);
+        let mut room = LaneBudget::new(64);
         room.handle_busy(&busy(32, 10));
         for _ in 0..9 {
             room.handle_busy(&busy(4, 20));
@@ -136,12 +136,12 @@ mod tests {
             busy(1, 99).into_iter().map(move |report| LaneReport { least_round_trip, ..report }).collect()
         };
         for (most, lanes) in [(64, LEAST), (4, 4), (0, 1)] {
-            let mut room = LaneRoom::new(most);
+            let mut room = LaneBudget::new(most);
             let reports: Vec<LaneReport> = thin(Duration::from_millis(10));
             room.handle_busy(&reports);
             assert_eq!(room.lanes(), lanes);
         }
-        let mut room = LaneRoom::new(64);
+        let mut room = LaneBudget::new(64);
         let unknown: Vec<LaneReport> = thin(Duration::ZERO);
         room.handle_busy(&unknown);
         room.handle_busy(&[]);

@@ -1,115 +1,12 @@
-//! The state of one flow.
+//! The stream from our application: queue, credit, blocks.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use oncewire_codec::contract::Behind;
-use oncewire_codec::wire::{
-    Destination, FlowId, LaneId, MAX_BLOCK, Message, OpenFailure, Reset, ResetReason,
-};
-use oncewire_codec::{Now, Plan};
+use oncewire_codec::wire::{MAX_BLOCK, Message, Reset, ResetReason};
 
-use crate::brought::Brought;
 use crate::budget::{Part, SEND_QUEUE, Sum};
-use crate::classify::{Cipher, Recogniser, Turn};
-use crate::credit::Window;
-use crate::reassembly::Reassembly;
-use crate::sharing::Priority;
-
-/// One flow, as one end of the link sees it.
-#[derive(Debug)]
-pub(crate) struct Flow {
-    pub(crate) id: FlowId,
-    /// The flow's name across links and logs.
-    pub(crate) name: u128,
-    pub(crate) destination: Destination,
-    pub(crate) source: Option<SocketAddr>,
-    pub(crate) plan: Option<Plan>,
-    /// Whether the lack of a plan is the peer's policy.
-    pub(crate) peer_lowered: bool,
-    /// The policy's priority; none: by sent bytes.
-    pub(crate) priority: Option<Priority>,
-    /// The cipher found in either direction.
-    pub(crate) cipher: Option<Begun>,
-    /// The recogniser of our application's stream.
-    pub(crate) sent_kind: Recogniser,
-    /// The recogniser of the stream to our application, once our side has begun TLS.
-    pub(crate) received_kind: Option<Box<Recogniser>>,
-    pub(crate) opened_at: Now,
-    pub(crate) lane: Option<LaneId>,
-    pub(crate) last_lane: Option<LaneId>,
-    /// Whether the flow stands in its lane's queue.
-    pub(crate) queued_on_lane: bool,
-    pub(crate) out: Outbound,
-    pub(crate) inbound: Reassembly,
-    pub(crate) window: Window,
-    /// Whether a grant waits to be sent.
-    pub(crate) credit_due: bool,
-    pub(crate) open: OpenState,
-    pub(crate) over: Option<Over>,
-    /// The peer's reset, in wait for earlier bytes.
-    pub(crate) reset: Option<WaitingReset>,
-    /// Whether the application has been told of the far stream's end.
-    pub(crate) far_end_told: bool,
-    pub(crate) delivered_in: u64,
-    pub(crate) keepalive: Keepalive,
-    /// Bytes of frames sent for it, and received for it.
-    pub(crate) wire: [u64; 2],
-    /// Its inbound lane.
-    pub(crate) brought: Brought,
-    /// The first credit of this flow's window, as all flows' are counted.
-    #[expect(dead_code, reason = "it counts for as long as the flow is there")]
-    pub(crate) first_credit: Part,
-    /// Received bytes not taken by the application.
-    pub(crate) received: Part,
-}
-
-/// How often applications' hosts probe the flow's connections, in seconds of silence; none if they do not.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Keepalive {
-    /// The host of our application, as the peer was told.
-    pub(crate) ours: Option<u16>,
-    /// The host of the far one.
-    pub(crate) far: Option<u16>,
-}
-
-/// The start of a cipher in a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
-    pub(crate) cipher: Cipher,
-    /// How many bytes of the stream were before its first record.
-    pub(crate) after: u64,
-}
-
-/// How far the opening has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OpenState {
-    /// At the opening side: no answer yet.
-    Asked,
-    /// At the opening side: answered, the application not told yet.
-    Answered(Result<SocketAddr, OpenFailure>),
-    /// At the accepting side: the far connect is under way.
-    Offered,
-    /// Both sides know.
-    Open,
-}
-
-/// Why a flow is over, and whether the application knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Over {
-    pub(crate) reason: ResetReason,
-    pub(crate) told: bool,
-}
-
-/// A reset received before earlier bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitingReset {
-    pub(crate) reason: ResetReason,
-    /// The flow offset behind the last byte to come.
-    pub(crate) behind: u64,
-    pub(crate) deadline: Now,
-}
 
 /// The stream from our application.
 #[derive(Debug, Default)]
@@ -207,6 +104,11 @@ impl Outbound {
             .unwrap_or(u64::MAX)
     }
 
+    /// Takes all messages that can be sent now.
+    pub(crate) fn take_messages(&mut self) -> Vec<Message> {
+        std::iter::from_fn(|| self.pop_message()).collect()
+    }
+
     pub(crate) fn push_message(&mut self, message: Message) {
         self.messages.push_back(message);
     }
@@ -222,7 +124,7 @@ impl Outbound {
     }
 
     /// Ends the stream with a reset.
-    fn reset(&mut self, reason: ResetReason) {
+    pub(crate) fn reset(&mut self, reason: ResetReason) {
         (self.finished, self.fin_sent) = (true, true);
         self.reset = Some(reason);
         self.short_of = None;
@@ -368,93 +270,6 @@ impl Outbound {
         }
         block.freeze()
     }
-}
-
-impl Flow {
-    /// Looks for ciphers in our application's bytes, before they are queued; returns whether the outcome changed.
-    pub(crate) fn classify_sent(&mut self, bytes: &[u8]) -> bool {
-        if self.plan.is_none() {
-            return false;
-        }
-        let before = self.cipher;
-        let (out, cipher) = (&mut self.out, &mut self.cipher);
-        self.sent_kind.handle(bytes, |turn| {
-            out.turn(turn.at, turn.cipher.is_some());
-            *cipher = begun(turn);
-        });
-        if self.received_kind.is_none() && self.sent_kind.has_hello() {
-            self.received_kind = Some(Box::new(Recogniser::from(self.delivered_in)));
-        }
-        self.cipher != before
-    }
-
-    /// Looks for ciphers in the bytes to our application; returns whether the outcome changed.
-    pub(crate) fn classify_received(&mut self, bytes: &[u8]) -> bool {
-        let (before, cipher) = (self.cipher, &mut self.cipher);
-        if let Some(kind) = &mut self.received_kind {
-            kind.handle(bytes, |turn| *cipher = begun(turn));
-        }
-        self.cipher != before
-    }
-
-    /// Counts received and untaken bytes.
-    pub(crate) fn count_received(&mut self) {
-        self.received.set(self.inbound.taken_in().saturating_sub(self.window.consumed()));
-    }
-
-    /// Whether our application, about to take `taking` bytes, has taken everything. The shell may be faster: its
-    /// bytes wait there for an application without reads.
-    pub(crate) fn waits(&self, taking: u64) -> bool {
-        !self.inbound.has_ready() && self.window.consumed() + taking >= self.delivered_in
-    }
-
-    /// The class of this side's bytes: the policy's, else `Bulk` from `bulk_after` bytes on.
-    pub(crate) fn priority(&self, bulk_after: u64) -> Priority {
-        let by_size = if self.out.sent >= bulk_after { Priority::Bulk } else { Priority::Normal };
-        self.priority.unwrap_or(by_size)
-    }
-
-    /// The plan for this side's bytes, if any.
-    pub(crate) fn plan(&mut self) -> Option<Plan> {
-        let is_cipher = self.out.is_cipher();
-        self.plan.filter(|_| !is_cipher)
-    }
-
-    /// Ends the flow, both directions; an application yet to be told still gets everything received before.
-    pub(crate) fn end(&mut self, reason: ResetReason, told: bool) {
-        self.out.abandon();
-        self.close(reason, told);
-    }
-
-    /// Ends the flow for our application, with its knowledge; the far one gets the queued bytes within credit, and
-    /// then a reset.
-    pub(crate) fn abort(&mut self, reason: ResetReason) {
-        self.out.reset(reason);
-        self.close(reason, true);
-    }
-
-    fn close(&mut self, reason: ResetReason, told: bool) {
-        if told {
-            self.inbound.clear();
-            self.received.set(0);
-        }
-        self.credit_due = false;
-        if self.over.is_none() {
-            self.over = Some(Over { reason, told });
-        }
-    }
-
-    /// Whether our application has nothing more to expect and nothing more to send.
-    pub(crate) fn is_done(&self) -> bool {
-        // An answer not yet told to the application keeps the flow.
-        !matches!(self.open, OpenState::Answered(_))
-            && self.out.is_done()
-            && (self.over.is_some_and(|over| over.told) || self.far_end_told)
-    }
-}
-
-fn begun(turn: Turn) -> Option<Begun> {
-    turn.cipher.map(|cipher| Begun { cipher, after: turn.begins })
 }
 
 #[cfg(test)]
