@@ -59,6 +59,9 @@ fn unknown_mandatory_frame_costs_the_lane() {
 /// A session of two gateways of the first version, as its code played [`script`].
 const FIRST_VERSION: &str = include_str!("version-1.txt");
 
+/// The same of the third version.
+const THIRD_VERSION: &str = include_str!("version-3.txt");
+
 /// Checks that each side of this build can take the other's place in a recorded session.
 fn interoperates(session: &str, version: u16) {
     let stages = recording::read(session);
@@ -85,6 +88,23 @@ fn interoperates(session: &str, version: u16) {
 #[test]
 fn first_versions_session_continues_with_either_side_replaced() {
     interoperates(FIRST_VERSION, 1);
+}
+
+#[test]
+fn third_versions_session_continues_with_either_side_replaced() {
+    interoperates(THIRD_VERSION, 3);
+}
+
+/// Checks that this build's hellos are a recorded session's, byte by byte.
+#[test]
+fn hellos_equal_those_of_the_recorded_third_version() {
+    let hellos = |stages: Vec<Vec<Said>>| -> Vec<Vec<u8>> {
+        let said = stages.into_iter().flatten();
+        said.filter_map(|said| if let Said::Hello { bytes, .. } = said { Some(bytes) } else { None })
+            .collect()
+    };
+    assert_eq!(VERSION, 3, "a new version has a recording of its own");
+    assert_eq!(hellos(script::play().1), hellos(recording::read(THIRD_VERSION)));
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod common;
 mod crash;
 mod cuts;
 mod demo;
+mod golden;
 mod lifecycle;
 mod many;
 mod memory;

@@ -219,9 +219,11 @@ pub(crate) fn cpu_time(pid: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Makes a key pair in `file` and returns its public half.
+/// Makes a key pair in `file`, unless there is one, and returns its public half.
 pub(crate) fn keygen(binary: &Path, file: &Path) -> String {
-    let output = Command::new(binary).arg("keygen").arg("--out").arg(file).output().unwrap();
+    let mut command = Command::new(binary);
+    command.args(["keygen", "--out"]).arg(file).args(file.exists().then_some("--show"));
+    let output = command.output().unwrap();
     assert!(output.status.success(), "keygen: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }

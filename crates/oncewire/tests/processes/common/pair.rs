@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -17,6 +18,12 @@ pub(crate) struct Options {
     pub(crate) targets: Vec<SocketAddr>,
     /// TOML for each `forward`.
     pub(crate) forward_keys: String,
+    /// TOML for both `[gateway]` tables.
+    pub(crate) gateway_keys: String,
+    /// TOML for both `[[peer]]` tables.
+    pub(crate) peer_keys: String,
+    /// A folder with keys and states of an earlier pair; its files are copied.
+    pub(crate) stored: Option<PathBuf>,
     /// TOML for the end of both configurations, such as a `[link]` table.
     pub(crate) both: String,
     /// TOML for the end of the branch's configuration.
@@ -111,6 +118,9 @@ impl Pair {
 
     fn configure(binary: &Path, options: &Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        if let Some(stored) = &options.stored {
+            copy_folder(stored, dir.path());
+        }
         let branch_key = keygen(binary, &dir.path().join("branch.key"));
         let hub_key = keygen(binary, &dir.path().join("hub.key"));
         let tunnel = free_address();
@@ -120,9 +130,12 @@ impl Pair {
         let forwards: Vec<_> = options.targets.iter().map(|_| free_address()).collect();
 
         let dialled = if options.straight { tunnel } else { relay.address() };
-        let mut branch = gateway_table("branch", branch_admin);
-        let _ =
-            writeln!(branch, "[[peer]]\nname = \"hub\"\npublic_key = \"{hub_key}\"\naddress = \"{dialled}\"");
+        let (gateway_keys, peer_keys) = (&options.gateway_keys, &options.peer_keys);
+        let mut branch = gateway_table("branch", branch_admin) + gateway_keys;
+        let _ = writeln!(
+            branch,
+            "[[peer]]\nname = \"hub\"\npublic_key = \"{hub_key}\"\naddress = \"{dialled}\"\n{peer_keys}"
+        );
         for (listen, target) in forwards.iter().zip(&options.targets) {
             let _ = writeln!(
                 branch,
@@ -137,9 +150,9 @@ impl Pair {
                 let _ = writeln!(branch, "users = {:?}", options.users);
             }
         }
-        let mut hub = gateway_table("hub", hub_admin);
+        let mut hub = gateway_table("hub", hub_admin) + gateway_keys;
         hub = hub.replace("[gateway]", &format!("[gateway]\nlisten = [\"{tunnel}\"]"));
-        let _ = writeln!(hub, "[[peer]]\nname = \"branch\"\npublic_key = \"{branch_key}\"");
+        let _ = writeln!(hub, "[[peer]]\nname = \"branch\"\npublic_key = \"{branch_key}\"\n{peer_keys}");
         for config in [&mut branch, &mut hub] {
             config.push_str(if options.both.contains("[cache]") { "" } else { CACHE });
             config.push_str(&options.both);
@@ -162,6 +175,23 @@ fn gateway_table(name: &str, admin: SocketAddr) -> String {
     format!(
         "[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\nadmin = \"{admin}\"\nstate = \"{name}-state\"\n"
     )
+}
+
+/// Copies the files of a folder and of the folders in it, for their owner alone.
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (from, to) = {
+            let entry = entry.unwrap();
+            (entry.path(), to.join(entry.file_name()))
+        };
+        if from.is_dir() {
+            copy_folder(&from, &to);
+        } else {
+            std::fs::copy(&from, &to).unwrap();
+            std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+    }
 }
 
 /// Small enough for many pairs on one machine, large enough to forget nothing here.
