@@ -1,6 +1,7 @@
 //! Keys, states, configurations and reports of an earlier build (`tests/golden`), with this build.
 //!
-//! `scripts/golden BINARY` makes the files anew: for a new version of a format only. Their keys are for these tests alone.
+//! `scripts/golden BINARY` makes the files anew: for a new version of a format only. Their keys are for these
+//! tests alone.
 
 mod configurations;
 mod make;
