@@ -33,9 +33,11 @@ TEST_WORDS = 10
 SHOWN = 20
 CEILINGS = {
     "crates": 4.0,
+    "crates/codec": 2.5,
     "crates/fingerprint": 2.5,
     "crates/lab": 2.5,
     "crates/link": 2.5,
+    "crates/mesh": 2.5,
     "crates/netem": 2.5,
     "crates/oncewire": 2.5,
     "crates/packet": 2.5,

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use oncewire_codec::contract::{
-    Decoder, Delivery, Encoder, Feedback, Payload, PeerSender, PeerState, Repair, StorePort as _, StoreReply,
-    StoreRequest,
+    Decoder, Delivery, Encoder, Feedback, Parts, Payload, PeerSender, PeerState, Repair, StorePort as _,
+    StoreReply, StoreRequest,
 };
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::tokens as token_format;
@@ -108,8 +108,8 @@ pub(crate) fn receiver(mut data: &[u8]) {
             }
             Ok(Frame::Message { seq, flow, message }) => receiver.handle_message(seq, flow, message, now),
             Ok(Frame::Chunks(chunks)) => receiver.handle_chunks(chunks, now),
-            Ok(Frame::LogWorth(worth)) => {
-                receiver.handle_worth(&worth);
+            Ok(Frame::SavingsCurve(worth)) => {
+                receiver.handle_savings(&worth);
                 Ok(())
             }
             Ok(Frame::Probe(probe)) => {
@@ -293,7 +293,8 @@ impl World {
         let layers = [Layers::Log, Layers::Both, Layers::Names, Layers::Both][how >> 4 & 3];
         let period = 64 << (how % 3);
         let plan = (how != 7).then(|| Plan { layers, entropy, matching, period, ..Plan::default() });
-        let payload = Payload { flow, offset, plain: Bytes::from(plain), fin: false, plan };
+        let payload =
+            Payload { flow, offset, plain: Bytes::from(plain), fin: false, plan, parts: Parts::default() };
         let mut out = Vec::new();
         self.sender.handle_payload(payload, self.lanes[lane].id, self.now, &mut out);
         self.lanes[lane].bytes.extend(out);
@@ -321,7 +322,7 @@ impl World {
         let mut out = Vec::new();
         while self.sender.poll_repair(Repair::Lost(FlowId(lane as u32), self.lanes[lane].id), &mut out) {}
         self.lanes[lane].bytes.extend(out.drain(..));
-        while self.sender.poll_repair(Repair::Asked, &mut out)
+        while self.sender.poll_repair(Repair::Chunks(None), &mut out)
             || self.sender.poll_repair(Repair::Block, &mut out)
         {}
         self.repairs.extend(out);

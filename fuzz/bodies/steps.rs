@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use oncewire_codec::contract::{Decoder, Encoder, Payload, PeerSender};
+use oncewire_codec::contract::{Decoder, Encoder, Parts, Payload, PeerSender};
 use oncewire_codec::endre::matcher::{Copy, MatchParams};
 use oncewire_codec::endre::tokens;
 use oncewire_codec::entropy::Entropy;
@@ -250,7 +250,7 @@ fn digest(plain_len: usize) -> Digest {
     });
     let plan = Some(Plan { entropy: Entropy::None, ..Plan::default() });
     let (plain, mut out) = (Bytes::from(vec![b'x'; plain_len]), Vec::new());
-    let payload = Payload { flow: FlowId(1), offset: 0, plain, fin: false, plan };
+    let payload = Payload { flow: FlowId(1), offset: 0, plain, fin: false, plan, parts: Parts::default() };
     sender.handle_payload(payload, LaneId(1), Now::ZERO, &mut out);
     match take_frame(&out).map(|frame| frame.map(|(kind, body, _)| Frame::decode(kind, body))) {
         Ok(Some(Ok(Frame::Block(Block { body: BlockBody::Coded(body), .. })))) => body.digest,

@@ -18,7 +18,7 @@ pub mod wire;
 pub use oncewire_fingerprint::{MarkerKind, SampleTable};
 pub(crate) use plan::FEW_SHARE;
 pub use plan::{Layers, Matching, Plan, Quota, UnknownMatching};
-pub use verify::strong::StrongKind;
+pub use verify::StrongKind;
 
-/// Time since an origin that the caller chose; every core of the project takes it as a parameter.
+/// Time since an origin the caller chose; every core of the project takes it as a parameter.
 pub type Now = std::time::Duration;

@@ -1,4 +1,4 @@
-//! How a flow's blocks are coded: what policy chose, and what a controller may lower from block to block.
+//! The coding of a flow's blocks: chosen by policy, lowered by a controller from block to block.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,11 +30,11 @@ pub struct Plan {
     pub quota: Option<Quota>,
 }
 
-/// The part of a log that a class of flows may take, so that it does not push out everybody else's bytes.
+/// The part of a log a class of flows may take, so it does not push out everybody else's bytes.
 ///
-/// A block is remembered only if, of the log's capacity of bytes that end behind it, at most so many are its
-/// class's. The log is one queue: what a class has in it leaves when other classes have written enough behind it,
-/// and only then does the class go on. What is not remembered can still refer to all that is.
+/// A block is remembered only if, of the log's capacity of bytes ending behind it, at most so many are its class's. The
+/// log is one queue: a class's bytes leave once other classes have written enough behind them, and only then does the
+/// class go on. A block not remembered can still refer to the whole log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Whose bytes are counted together.
@@ -58,8 +58,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Returns the entropy stage of a block of `len` bytes, of which `new` are not copied or named. What little is new
-    /// in a block of repeats costs nothing at any level.
+    /// Returns the entropy stage of a block of `len` bytes, with `new` of them neither copied nor named. A few new
+    /// bytes in a block of repeats cost nothing at any level.
     pub fn entropy_of(&self, new: usize, len: usize) -> Entropy {
         if new > len / FEW_SHARE { self.entropy_of_new() } else { self.entropy }
     }
@@ -71,8 +71,8 @@ impl Plan {
 
     /// Returns the choice by which the block is really cut or looked at.
     ///
-    /// Chunks must be cut by content alone, so where [`Self::markers`] says MAXP by aligned regions, Chunk-Match
-    /// takes MODP, which is as good at it as MAXP by a sliding window and three times as fast.
+    /// Chunks must be cut by content alone, so if [`Self::markers`] says MAXP by aligned regions, Chunk-Match takes
+    /// MODP: as good at it as MAXP by a sliding window and three times as fast.
     pub fn effective_markers(&self) -> MarkerKind {
         match (self.matching, self.markers) {
             (Matching::Chunk, MarkerKind::Maxp) => MarkerKind::Modp,

@@ -49,7 +49,7 @@ fn steps_grow_no_faster_than_input_in_the_corpus() {
 }
 
 #[test]
-fn steps_grow_no_faster_than_input_at_ten_times_the_size() {
+fn steps_grow_no_faster_than_tenfold_input() {
     use bodies::steps::{Attack, Hostile};
     // What does not arrive may be 32,768 numbers ahead.
     let copies = Attack::Copies { count: 15_000, from: 0, len: 1 << 16 };
@@ -72,7 +72,7 @@ fn steps_grow_no_faster_than_input_at_ten_times_the_size() {
 }
 
 #[test]
-fn blocks_that_wait_for_one_byte_wake_in_turns() {
+fn blocks_waiting_for_one_byte_wake_in_turns() {
     use bodies::steps::{Attack, Hostile};
     use oncewire_codec::contract::Decoder as _;
     let mut peer = Hostile::new();

@@ -1,7 +1,7 @@
 //! A sending half alone, with blocks acknowledged at once.
 
 use bytes::Bytes;
-use oncewire_codec::contract::{Encoder as _, Feedback, Payload, SendStats};
+use oncewire_codec::contract::{Encoder as _, Feedback, Parts, Payload, SendStats};
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::stream::{Sender, SenderConfig};
@@ -46,7 +46,14 @@ impl Encoder {
     /// Appends the frame of a block of at most [`oncewire_codec::wire::MAX_BLOCK`] bytes.
     pub fn encode(&mut self, plain: Bytes, plan: &Plan, frames: &mut Vec<u8>) {
         let len = plain.len() as u64;
-        let payload = Payload { flow: self.flow, offset: self.offset, plain, fin: false, plan: Some(*plan) };
+        let payload = Payload {
+            flow: self.flow,
+            offset: self.offset,
+            plain,
+            fin: false,
+            plan: Some(*plan),
+            parts: Parts::default(),
+        };
         self.sender.handle_payload(payload, LANE, Now::ZERO, frames);
         self.offset += len;
         self.blocks += 1;

@@ -106,10 +106,11 @@ impl Measurement {
         loop {
             // The end must be known when the last block is sent.
             let at_end = !fill(&mut source, &mut waiting).map_err(|source| read_error(path, source))?;
-            let rest = waiting.split_off(self.pair.block_end(flow, &waiting, at_end).min(waiting.len()));
+            let cut = self.pair.cut(flow, &waiting, at_end);
+            let rest = waiting.split_off(cut.len.min(waiting.len()));
             let block = Bytes::from(waiting);
             let (sent, fin) = (block.len() as u64, at_end && rest.is_empty());
-            self.pair.send(flow, offset, block, fin).map_err(codec_error)?;
+            self.pair.send_parts(flow, offset, block, fin, cut.parts).map_err(codec_error)?;
             progress(sent);
             offset += sent;
             waiting = rest;

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncewire_codec::contract::{
-    Behind, Decoder, Delivery, Encoder, EncoderNames as _, Feedback, Payload, PeerFault, PeerSender,
-    PeerState, ReceiveStats, Repair, SendStats, StorePort as _,
+    Cut, Decoder, Delivery, Encoder, EncoderNames as _, Feedback, Parts, Payload, PeerFault, PeerSender,
+    PeerState, ReceiveStats, Repair, SendStats, StorePort as _, Tail,
 };
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::entropy::Entropy;
@@ -139,15 +139,15 @@ impl Pair {
         }
     }
 
-    /// Returns the length of the next block of a flow's `bytes`, as cut by a link; `at_end` if nothing follows them.
-    pub fn block_end(&mut self, flow: FlowId, bytes: &[u8], at_end: bool) -> usize {
+    /// Cuts the next block of a flow from the front of `bytes`, as a link does; `at_end`: nothing follows them.
+    pub fn cut(&mut self, flow: FlowId, bytes: &[u8], at_end: bool) -> Cut {
         match &self.config.plan {
             Some(plan) => {
-                let behind = if at_end { Behind::Nothing } else { Behind::More };
+                let tail = if at_end { Tail::EndOfStream } else { Tail::More };
                 let (sender, now) = (&mut self.sender, self.now);
-                self.encoding.time(|| sender.block_end(flow, plan, bytes, behind, MAX_BLOCK, now))
+                self.encoding.time(|| sender.cut(flow, plan, bytes, tail, MAX_BLOCK, now))
             }
-            None => bytes.len().min(MAX_BLOCK),
+            None => Cut::at(bytes.len().min(MAX_BLOCK)),
         }
     }
 
@@ -189,12 +189,27 @@ impl Pair {
     /// # Errors
     /// If the block does not come out as it was.
     pub fn send(&mut self, flow: FlowId, offset: u64, plain: Bytes, fin: bool) -> Result<(), PairError> {
+        self.send_parts(flow, offset, plain, fin, Parts::default())
+    }
+
+    /// As [`Self::send`], for a block from [`Self::cut`].
+    ///
+    /// # Errors
+    /// If the block does not come out as it was.
+    pub fn send_parts(
+        &mut self,
+        flow: FlowId,
+        offset: u64,
+        plain: Bytes,
+        fin: bool,
+        parts: Parts,
+    ) -> Result<(), PairError> {
         let waiting = self.sender.stats().kept;
         if waiting + plain.len() as u64 > self.config.max_in_flight || !self.sender.load().has_room {
             self.return_feedback(true)?;
         }
         self.undelivered.insert((flow, offset), (plain.clone(), fin));
-        let payload = Payload { flow, offset, plain, fin, plan: self.config.plan };
+        let payload = Payload { flow, offset, plain, fin, plan: self.config.plan, parts };
         let (sender, frames, now) = (&mut self.sender, &mut self.frames, self.now);
         self.encoding.time(|| sender.handle_payload(payload, LANE, now, frames));
         for _ in 0..MAX_ROUNDS {
@@ -203,8 +218,8 @@ impl Pair {
             self.return_feedback(false)?;
             let (sender, frames) = (&mut self.sender, &mut self.frames);
             self.encoding.time(|| {
-                while sender.poll_repair(Repair::Lacked(LANE), frames)
-                    || sender.poll_repair(Repair::Asked, frames)
+                while sender.poll_repair(Repair::Chunks(Some(LANE)), frames)
+                    || sender.poll_repair(Repair::Chunks(None), frames)
                     || sender.poll_repair(Repair::Block, frames)
                 {}
             });

@@ -90,10 +90,11 @@ fn send(pair: &mut Pair, transfer: u32, data: &[u8], seed: u64) -> Vec<u64> {
             read = (read + (64 << 10) + (readings % (192 << 10)) as usize).min(data.len());
         }
         let at_end = read == data.len();
-        let end = offset + pair.block_end(flow, &data[offset..read], at_end).clamp(1, read - offset);
+        let cut = pair.cut(flow, &data[offset..read], at_end);
+        let end = offset + cut.len.clamp(1, read - offset);
         let block = Bytes::copy_from_slice(&data[offset..end]);
         blocks.push(block.len() as u64);
-        pair.send(flow, offset as u64, block, end == data.len()).unwrap();
+        pair.send_parts(flow, offset as u64, block, end == data.len(), cut.parts).unwrap();
         offset = end;
     }
     pair.finish_flow(flow).unwrap();

@@ -41,7 +41,7 @@ fn choice_of_block_ends_is_timed() {
     let mut pair =
         Pair::new(PairConfig { plan: Some(plan), store: Some(Shape::default()), ..PairConfig::default() });
     let before = pair.totals().encoding;
-    assert!(pair.block_end(FlowId(0), &Corpus::new(9).text(MAX_BLOCK + 1), false) > 0);
+    assert!(pair.cut(FlowId(0), &Corpus::new(9).text(MAX_BLOCK + 1), false).len > 0);
     assert!(pair.totals().encoding > before);
 }
 

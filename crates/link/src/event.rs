@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use oncewire_codec::Plan;
-use oncewire_codec::adapt::PaceStats;
+use oncewire_codec::adapt::AdaptStats;
 use oncewire_codec::contract::{LogStart, PeerFault};
 use oncewire_codec::wanax::HintsError;
 use oncewire_codec::wanax::hints::PackedTag;
@@ -164,7 +164,7 @@ pub enum Note {
         flows: u64,
     },
     /// More or less of the configured plans is carried out.
-    Paced(PaceStats),
+    Paced(AdaptStats),
 }
 
 impl fmt::Display for Note {

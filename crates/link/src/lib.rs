@@ -53,7 +53,7 @@ pub use event::{CloseReason, Event, FlowGone, LaneRefused, Note, OpenRefused, Op
 pub use halves::{LoadedLogs, LogLimits, LogSide, SavedLogs};
 pub use link::Link;
 pub use oncewire_codec::Now;
-pub use oncewire_codec::adapt::{Adapt, PaceStats, Reason as PaceReason};
+pub use oncewire_codec::adapt::{Adapt, AdaptStats, Reason as AdaptReason};
 pub use oncewire_codec::contract::{
     Capabilities, ChunkPlace, LogStart, LogStarts, LogWrite, PeerFault as ProtocolError, Purpose, SavedLog,
     Service, StoreReply, StoreRequest, StoreState,

@@ -1,6 +1,6 @@
 //! Effort for CPU: the shell's view of the encoder's work, and the part of plans in force.
 
-use oncewire_codec::adapt::{Controller, Load, PaceStats};
+use oncewire_codec::adapt::{AdaptStats, Controller, Load};
 use oncewire_codec::contract::SendStats;
 use oncewire_codec::{Now, Plan};
 
@@ -48,7 +48,7 @@ impl Pacing {
     }
 
     /// Takes the work since the last call; returns the new state if plans change.
-    pub(crate) fn handle_load(&mut self, effort: Effort, out: &SendStats, now: Now) -> Option<PaceStats> {
+    pub(crate) fn handle_load(&mut self, effort: Effort, out: &SendStats, now: Now) -> Option<AdaptStats> {
         let Effort { span, active, blocked, idle_permille } = effort;
         let not_new = [out.copied, out.uncoded, out.names.bytes];
         let all_new = not_new.into_iter().fold(out.plain, u64::saturating_sub);
@@ -59,12 +59,12 @@ impl Pacing {
     }
 
     /// Returns the state of the controller.
-    pub(crate) fn stats(&self) -> PaceStats {
+    pub(crate) fn stats(&self) -> AdaptStats {
         self.controller.stats()
     }
 
     /// Whether plans are carried out as configured.
     pub(crate) fn is_as_configured(&self) -> bool {
-        self.controller.rung() == 0
+        self.controller.level() == 0
     }
 }

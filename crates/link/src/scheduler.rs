@@ -1,7 +1,7 @@
 //! Scheduling of a link: the turns of lanes and classes, under a limit or without, and flows in want of room.
 
 use oncewire_codec::Now;
-use oncewire_codec::contract::AskedOf;
+use oncewire_codec::contract::PendingChunks;
 use oncewire_codec::transfer::MAX_UNACKED;
 use oncewire_codec::wire::{FlowId, LaneId, MAX_BLOCK};
 
@@ -122,19 +122,19 @@ impl Scheduler {
         &self,
         lanes: &mut Lanes,
         seq: u64,
-        asked: &AskedOf,
+        asked: &PendingChunks,
         class: Priority,
     ) -> bool {
         if self.limiter.is_none() {
             return false;
         }
-        if asked.repairs {
+        if asked.any_lane {
             lanes.answers.insert(class, asked.flow, seq);
         }
         if let Some(lane) = asked.lane.and_then(|lane| lanes.get_mut(lane)) {
             lane.turns.push_answer(class, asked.flow, seq);
         }
-        asked.repairs && has_old(&lanes.answers)
+        asked.any_lane && has_old(&lanes.answers)
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn answers_wait_for_turns_only_under_a_limit() {
-        let asked = AskedOf { flow: FlowId(1), repairs: true, lane: Some(LANE) };
+        let asked = PendingChunks { flow: FlowId(1), any_lane: true, lane: Some(LANE) };
         for limit in [None, Some(8_000)] {
             let mut lanes = lanes(&[]);
             let is_full = Scheduler::new(limit).queue_answers(&mut lanes, 7, &asked, Priority::Bulk);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use oncewire_codec::Now;
-use oncewire_codec::adapt::{PaceStats, Reason};
+use oncewire_codec::adapt::{AdaptStats, Reason};
 use oncewire_codec::contract::{ReceiveStats, SendStats};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{CodecId, Destination, FlowId};
@@ -58,7 +58,7 @@ pub struct LinkStats {
     /// Flows reset for bytes of the peer beyond the memory.
     pub flows_overrun: u64,
     /// How much of the configured plan is carried out.
-    pub pace: PaceStats,
+    pub pace: AdaptStats,
 }
 
 /// The treatment of a flow's bytes.

@@ -5,8 +5,8 @@ mod common;
 use common::{Pair, config, text};
 use oncewire_codec::entropy::Entropy;
 use oncewire_link::{
-    Adapt, Effort, FlowId, FlowOutcome, LaneId, LaneRole, Link, LinkConfig, Now, OpenFailure, OpenRequest,
-    PaceReason, ResetReason,
+    Adapt, AdaptReason, Effort, FlowId, FlowOutcome, LaneId, LaneRole, Link, LinkConfig, Now, OpenFailure,
+    OpenRequest, ResetReason,
 };
 
 #[test]
@@ -149,7 +149,7 @@ fn repeats_are_saved_under_reported_load() {
         assert!(pair.now < start + Now::from_secs(20), "{:?}", pair.sides[0].link.stats().pace);
     }
     let first = pair.sides[0].link.flow(flow).unwrap();
-    assert_eq!((first.entropy, first.effort), (Some(Entropy::None), PaceReason::EncoderBound));
+    assert_eq!((first.entropy, first.effort), (Some(Entropy::None), AdaptReason::EncoderBound));
     for _ in 0..20 {
         let before = pair.sides[0].link.stats().out;
         send_held_up(&mut pair, flow, &bytes);

@@ -1,4 +1,4 @@
-//! What is new in the store, to be told to the group: gathered, bounded, and sent some at a time.
+//! News of the store for the group: gathered, bounded, and sent some at a time.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use oncewire_codec::Now;
 use oncewire_codec::wanax::LEAST_SHARED;
 use oncewire_codec::wire::{GroupFrame, MAX_TAGS, Sought};
 
-/// Gathers the tags of chunks that are new in the own store.
+/// Gathers the tags of new chunks in the own store.
 #[derive(Debug, Default)]
 pub struct Announcer {
     waiting: VecDeque<Sought>,
-    /// When what waits is told.
+    /// The end of the gathering.
     due: Option<Now>,
     told: u64,
     forgotten: u64,
@@ -20,11 +20,11 @@ pub struct Announcer {
 const GATHER: Now = Now::from_millis(100);
 /// Chunks from this length on are of the class of the largest, as in hint tables.
 const LARGE: u32 = 16 << 10;
-/// The most tags that wait.
+/// The most tags waiting.
 const MAX_WAITING: usize = 4096;
 
 impl Announcer {
-    /// Takes a chunk that is new in the store.
+    /// Takes a new chunk of the store.
     pub fn stored(&mut self, chunk: Sought, now: Now) {
         if self.waiting.len() >= MAX_WAITING {
             self.waiting.pop_front();
@@ -39,7 +39,7 @@ impl Announcer {
         self.due
     }
 
-    /// Takes what is due, a frame for each class of lengths, for every member of the group.
+    /// Takes the due tags, a frame for each class of lengths, for every member of the group.
     pub fn poll_frames(&mut self, now: Now) -> Vec<GroupFrame> {
         if self.due.is_none_or(|due| now < due) {
             return Vec::new();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_faster_than_it_is_told_pushes_the_oldest_out() {
+    fn fast_news_push_the_oldest_out() {
         let mut announcer = Announcer::default();
         (0..MAX_WAITING as u64 + 10).for_each(|tag| announcer.stored(Sought { tag, len: LARGE }, ms(0)));
         let mut heard = Vec::new();

@@ -1,4 +1,4 @@
-//! Reading: who is asked for a chunk, and what its answer leads to.
+//! Reading: the neighbours asked for a chunk, and their answers.
 
 use bytes::Bytes;
 use oncewire_codec::Now;
@@ -56,15 +56,15 @@ impl Neighbourhood {
         place: Option<Place>,
         now: Now,
     ) {
-        let what = Asked::Chunk { read, next, until, place, put_off: false };
+        let asked = Asked::Chunk { read, next, until, place, put_off: false };
         let is_soon = |member: &Member| member.has_room() || member.expected() <= MOST_EXPECTED;
         if !self.can_ask(id, now) || !self.members.get(&id).is_some_and(is_soon) {
-            return self.go_on(what, now);
+            return self.go_on(asked, now);
         }
         let request = self.next_request;
         self.next_request += 1;
         self.deadlines.insert((until, request));
-        self.waiting.insert(request, Waiting { member: id, asked_at: None, deadline: until, what });
+        self.waiting.insert(request, Waiting { member: id, asked_at: None, deadline: until, asked });
         if let Some(place) = place {
             self.searches.asked(place, request);
         }
@@ -76,20 +76,20 @@ impl Neighbourhood {
         self.ask_more(id, now);
     }
 
-    /// Asks a neighbour for what waits for it, as far as there is room.
+    /// Asks a neighbour for the chunks in its queue, as far as there is room.
     pub(super) fn ask_more(&mut self, id: MemberId, now: Now) {
         let Some(member) = self.members.get_mut(&id) else { return };
         if self.failures.rests(id, now) {
             let queue = std::mem::take(&mut member.queue);
             let waiting: Vec<Waiting> = queue.into_iter().filter_map(|request| self.take(request)).collect();
-            return waiting.into_iter().for_each(|waiting| self.go_on(waiting.what, now));
+            return waiting.into_iter().for_each(|waiting| self.go_on(waiting.asked, now));
         }
         let mut late = Vec::new();
         while member.has_room()
             && let Some(request) = member.queue.pop_front()
         {
             let Some(waiting) = self.waiting.get_mut(&request) else { continue };
-            let Asked::Chunk { read, until, .. } = &waiting.what else { continue };
+            let Asked::Chunk { read, until, .. } = &waiting.asked else { continue };
             if now + member.answer_time() > *until {
                 late.push(request);
                 continue;
@@ -107,23 +107,23 @@ impl Neighbourhood {
         }
         // Asked now, they would be brought to nobody.
         for request in late {
-            let Some(Waiting { what: Asked::Chunk { read, .. }, .. }) = self.take(request) else { continue };
+            let Some(Waiting { asked: Asked::Chunk { read, .. }, .. }) = self.take(request) else { continue };
             self.give_up(&read);
         }
     }
 
-    /// Notes who else has a chunk that one was asked for, unless another is noted already.
+    /// Notes another holder of a requested chunk, unless one is noted already.
     pub(super) fn ask_next(&mut self, request: u64, id: MemberId) {
         let waiting = self.waiting.get_mut(&request);
-        if let Some(Waiting { what: Asked::Chunk { next: next @ None, .. }, .. }) = waiting {
+        if let Some(Waiting { asked: Asked::Chunk { next: next @ None, .. }, .. }) = waiting {
             *next = Some(id);
         }
     }
 
-    /// Gives a chunk that is late more time while its neighbour brings others; says whether it did.
+    /// Gives a late chunk more time while its neighbour brings others; says whether it did.
     pub(super) fn is_given_time(&mut self, request: u64, now: Now) -> bool {
         let Some(waiting) = self.waiting.get_mut(&request) else { return false };
-        let (Asked::Chunk { until, put_off: false, .. }, Some(asked_at)) = (&waiting.what, waiting.asked_at)
+        let (Asked::Chunk { until, put_off: false, .. }, Some(asked_at)) = (&waiting.asked, waiting.asked_at)
         else {
             return false;
         };
@@ -143,9 +143,9 @@ impl Neighbourhood {
         self.outputs.push_back(Output::Wait { ticket: read.ticket, time });
     }
 
-    /// Goes on without an answer, or with one that says no.
-    pub(super) fn go_on(&mut self, what: Asked, now: Now) {
-        match what {
+    /// Goes on without an answer, or with one saying no.
+    pub(super) fn go_on(&mut self, asked: Asked, now: Now) {
+        match asked {
             Asked::Chunk { read, next: Some(next), until, place, .. } => {
                 self.ask_until(read, next, None, until, place, now)
             }
@@ -157,7 +157,7 @@ impl Neighbourhood {
         }
     }
 
-    /// Nobody who was asked has it: it is fetched, unless it is for this gateway to know that another fetches it.
+    /// Nobody who was asked has it: it is fetched, unless it is for this gateway to know another fetches it.
     fn lack(&mut self, read: Read, now: Now) {
         let tag = read.name.tag();
         if read.held || read.len < LEAST_SHARED {
@@ -184,7 +184,7 @@ impl Neighbourhood {
         self.outputs.push_back(Output::Answer { ticket: read.ticket, answer });
     }
 
-    /// Takes the bytes of a chunk as the answer to a read, if they are what its name says.
+    /// Takes the bytes of a chunk as the answer to a read, if they match its name.
     pub(super) fn answer_if_right(&mut self, read: &Read, bytes: Bytes) -> bool {
         let right = bytes.len() == read.len as usize && self.key.matches(&read.name, &bytes);
         if right {
@@ -197,9 +197,9 @@ impl Neighbourhood {
 
     pub(super) fn handle_chunk(&mut self, from: MemberId, request: u64, bytes: Option<Bytes>, now: Now) {
         let Some(waiting) = self.take_from(from, request) else { return };
-        let Asked::Chunk { read, next, place, put_off, .. } = waiting.what else {
+        let Asked::Chunk { read, next, place, put_off, .. } = waiting.asked else {
             self.wrong(&waiting, now);
-            return self.go_on(waiting.what, now);
+            return self.go_on(waiting.asked, now);
         };
         match bytes {
             Some(bytes) if self.answer_if_right(&read, bytes.clone()) => {
@@ -211,26 +211,26 @@ impl Neighbourhood {
             }
             Some(_) => {
                 self.wrong(&waiting, now);
-                self.go_on(waiting.what, now);
+                self.go_on(waiting.asked, now);
             }
             None => {
                 self.stats.absent += 1;
                 match place {
                     Some(_) => self.deny(&waiting, now),
-                    // That the chunk waited, and for nothing, is no merit.
+                    // A vain wait for the chunk is no merit.
                     None if put_off => {}
                     None => self.praise(&waiting, now),
                 }
                 match (put_off, next) {
                     (true, None) => self.give_up(&read),
                     // Who was to bring it may have found it there, and brings nothing then.
-                    _ => self.go_on(waiting.what, now),
+                    _ => self.go_on(waiting.asked, now),
                 }
             }
         }
     }
 
-    /// A neighbour that said to have a chunk has it not, or has no time for it. That may be: an index is wrong at times, and
+    /// A neighbour has no such chunk despite its word, or no time for it. That may be: an index is wrong at times, and
     /// disks and queues get full. It is no merit, and a failure if it goes on so.
     fn deny(&mut self, waiting: &Waiting, now: Now) {
         let Some(member) = self.members.get_mut(&waiting.member) else { return };
@@ -240,13 +240,13 @@ impl Neighbourhood {
         }
     }
 
-    /// A neighbour says that another fetches the chunk. It may say so once, or it could hold a reader up forever. If it
-    /// says so of too many, the chunk is given up.
+    /// A neighbour says another fetches the chunk. It may say so once, or it could hold a reader up forever. If it says
+    /// so of too many, the chunk is given up.
     pub(super) fn handle_wait(&mut self, from: MemberId, request: u64, time_ms: u32, now: Now) {
         let asked = self.waiting.get_mut(&request);
         let asked = asked.filter(|waiting| waiting.member == from && waiting.asked_at.is_some());
         let Some(waiting) = asked else { return };
-        let Asked::Chunk { read, put_off: false, .. } = waiting.what else { return };
+        let Asked::Chunk { read, put_off: false, .. } = waiting.asked else { return };
         // Nobody fetches small chunks for others.
         if read.len < LEAST_SHARED {
             return;
@@ -261,7 +261,7 @@ impl Neighbourhood {
         let (ticket, before) = (read.ticket, waiting.deadline);
         member.done(waiting);
         member.put_off += 1;
-        if let Asked::Chunk { put_off, .. } = &mut waiting.what {
+        if let Asked::Chunk { put_off, .. } = &mut waiting.asked {
             *put_off = true;
         }
         waiting.deadline = now + time;
@@ -276,5 +276,5 @@ impl Neighbourhood {
 pub(super) const MOST_ASKING: Now = Now::from_secs(2);
 /// A neighbour at which it would be a chunk's turn later than this is not asked for it.
 const MOST_EXPECTED: Now = Now::from_secs(1);
-/// Who denies so many chunks in a row that it said to have, and brings none, has failed.
+/// Who denies so many chunks in a row it said to have, and brings none, has failed.
 const MAX_DENIED: u32 = 16;

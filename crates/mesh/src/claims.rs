@@ -1,4 +1,4 @@
-//! Who is fetching which chunk from the far side, so that others of the site wait for it instead of fetching it too.
+//! Claims: one member fetches a chunk from the far side, and others of the site wait for it instead of fetching it too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,34 +8,34 @@ use oncewire_codec::wanax::Name;
 use super::trust::Failures;
 use super::{MemberId, Read};
 
-/// The chunks that this gateway is responsible for, lacks, and has told somebody so.
+/// The chunks this gateway is responsible for, lacks, and has told somebody so.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     by_tag: BTreeMap<u64, Claim>,
     deadlines: BTreeSet<(Now, u64)>,
     /// How long claimed chunks have taken to come lately; none came before it is known.
     fill_time: Option<Now>,
-    /// Who claimed and did not bring.
+    /// Members with broken claims.
     failures: Failures,
 }
 
-/// A chunk that one gateway fetches.
+/// A chunk fetched by one gateway.
 #[derive(Debug)]
 struct Claim {
     by: MemberId,
     since: Now,
     deadline: Now,
-    /// Whether it took too long already, so that nobody waits for it any more.
+    /// Whether it took too long already, so nobody waits for it any more.
     ended: bool,
     /// Whether somebody waited for so long.
     was_missed: bool,
     waiting: Vec<Waiter>,
 }
 
-/// Who waits for a chunk that another fetches.
+/// A waiter for another's chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Waiter {
-    /// A neighbour, which asked for it.
+    /// A neighbour with a request for it.
     Member {
         /// The neighbour.
         id: MemberId,
@@ -48,7 +48,7 @@ pub(super) enum Waiter {
     Own(Read),
 }
 
-/// What becomes of one who lacks a chunk.
+/// The verdict on a member without a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is to fetch the chunk itself.
@@ -57,12 +57,12 @@ pub(super) enum Verdict {
     Wait(Now),
 }
 
-/// The most chunks that are claimed; who lacks one more fetches it.
+/// The most chunks claimed; a member without one more fetches it.
 pub(super) const MAX_CLAIMS: usize = 4096;
-/// The longest that anybody waits for what another fetches.
+/// The longest wait for another's fetch.
 pub(super) const MOST_WAIT: Now = Now::from_secs(1);
 const LEAST_WAIT: Now = Now::from_millis(50);
-/// What a claimed chunk is taken to take before one came.
+/// The assumed time of a claimed chunk before one came.
 const FIRST_FILL_TIME: Now = Now::from_millis(250);
 /// When a claim counts as broken. What comes later than waiting allows, and before this, teaches how long to wait.
 const FORGET: Now = Now::from_secs(5);
@@ -73,7 +73,7 @@ impl Claims {
         self.by_tag.is_empty()
     }
 
-    /// Decides for one who lacks a chunk: the first fetches it, the others wait for what it brings.
+    /// Decides for a member without a chunk: the first fetches it, the others wait for it.
     pub(super) fn join(&mut self, tag: u64, by: MemberId, waiter: Waiter, now: Now) -> Verdict {
         if let Some(claim) = self.by_tag.get_mut(&tag) {
             if claim.by == by || claim.ended || self.failures.rests(claim.by, now) {
@@ -93,8 +93,8 @@ impl Claims {
         Verdict::Fetch
     }
 
-    /// A chunk came `from` a member, or from this gateway: returns who waited for it. If another was to bring it, that one is
-    /// still to: what somebody did instead is no merit of it, and says nothing about the time that claims take.
+    /// A chunk came `from` a member, or from this gateway: returns its waiters. If another was to bring it, that one is
+    /// still to: a delivery by somebody else is no merit of it, and says nothing about the time of claims.
     pub(super) fn fill(&mut self, tag: u64, from: MemberId, now: Now) -> Vec<Waiter> {
         let Some(claim) = self.by_tag.get_mut(&tag) else { return Vec::new() };
         let waiting = std::mem::take(&mut claim.waiting);
@@ -114,7 +114,7 @@ impl Claims {
         }
     }
 
-    /// A neighbour is gone: returns who waited for what it was to bring. It waits for nothing itself any more.
+    /// A neighbour is gone: returns the waiters for its claims. It waits for nothing itself any more.
     pub(super) fn leave(&mut self, id: MemberId) -> Vec<Waiter> {
         let its = |waiter: &Waiter| matches!(waiter, Waiter::Member { id: its, .. } if *its == id);
         self.by_tag.values_mut().for_each(|claim| claim.waiting.retain(|waiter| !its(waiter)));
@@ -128,8 +128,8 @@ impl Claims {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns who has waited long enough. What was claimed and does not come is a failure only if somebody waited for it:
-    /// the second in order may have had it, and then nobody is to bring it.
+    /// Returns the waiters past their time. A claim without a delivery is a failure only if somebody waited for it: the
+    /// second in order may have had it, and then nobody is to bring it.
     pub(super) fn expire(&mut self, now: Now) -> Vec<Waiter> {
         let mut released = Vec::new();
         while let Some(&(deadline, tag)) = self.deadlines.first()
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_waits_twice_as_long_as_chunks_have_taken_to_come() {
+    fn second_asker_waits_twice_the_usual_time() {
         let (mut claims, mut now) = (Claims::default(), Now::from_secs(9));
         for tag in 0..100 {
             assert_eq!(join(&mut claims, tag, FIRST, now), Verdict::Fetch);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_teaches_to_wait_longer_and_what_never_comes_to_wait_no_more() {
+    fn late_chunks_lengthen_waits_and_lost_ones_end_them() {
         let (mut claims, mut now) = (Claims::default(), Now::from_secs(9));
         let mut waits = Vec::new();
         for tag in 0..40 {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_brings_answers_who_waits_and_clears_nobody_who_claimed_it() {
+    fn chunk_from_another_answers_waiters_without_clearing_claims() {
         let (mut claims, now) = (Claims::default(), Now::from_secs(9));
         (1..=3).for_each(|tag| _ = join(&mut claims, tag, FIRST, now));
         (2..=3).for_each(|tag| _ = join(&mut claims, tag, SECOND, now));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_bring_what_it_claimed_is_not_trusted_for_having_left_since() {
+    fn broken_claim_outlives_a_departure() {
         let (mut claims, mut now) = (Claims::default(), Now::from_secs(9));
         join(&mut claims, 1, FIRST, now);
         join(&mut claims, 1, SECOND, now);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_claimed_and_nobody_waited_for_need_not_come() {
+    fn unawaited_claim_need_not_come() {
         let (mut claims, mut now) = (Claims::default(), Now::from_secs(9));
         join(&mut claims, 1, FIRST, now);
         claims.expire(now + MOST_WAIT);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_one_that_left_is_told_and_who_left_waits_for_nothing() {
+    fn departure_ends_waits_on_both_sides() {
         let (mut claims, now) = (Claims::default(), Now::from_secs(9));
         join(&mut claims, 1, FIRST, now);
         join(&mut claims, 1, SECOND, now);

@@ -4,14 +4,14 @@ use oncewire_codec::Now;
 use oncewire_codec::wanax::LEAST_SHARED;
 use oncewire_codec::wire::{GroupFrame, MAX_TAGS};
 
-/// Bounds what is heard of one member: of news, twice what an [`Announcer`](super::Announcer) tells, and of all else
+/// Bounds the frames heard of one member: of news, twice an [`Announcer`](super::Announcer)'s rate, and of all else
 /// more than a LAN has use for, and no more for long.
 ///
-/// What is refused costs bytes on the line and nothing else: news that are lost are hints, and who asks is told no.
+/// A refusal costs bytes on the line and nothing else: lost news are hints, and questions are answered with no.
 #[derive(Clone, Debug)]
 pub struct Hearing {
     news: Budget,
-    /// What answers, which is to be there for who was asked, however much it asks itself.
+    /// Answers: heard for the asker's sake, however much their sender asks itself.
     answers: Budget,
     talk: Budget,
 }
@@ -20,9 +20,9 @@ pub struct Hearing {
 pub const HEARD_PER_SECOND: u64 = 20 * MAX_TAGS as u64;
 /// A frame of news costs no less than this many tags.
 const LEAST_NEWS: u64 = 32;
-/// What else one member may cost in a second, in looks into the index, of which each takes a few hundred nanoseconds:
-/// 16,384 chunks that are asked for, 318 full questions which are there, 38 MiB to keep, or 81,920 other frames. Its
-/// answers may cost as much again, five for each chunk that it lets itself be asked for.
+/// The other cost of one member in a second, in looks into the index of a few hundred nanoseconds each: 16,384
+/// requested chunks, 318 full questions of present chunks, 38 MiB to keep, or 81,920 other frames. Its answers may cost
+/// as much again, five for each requested chunk.
 pub const TALK_PER_SECOND: u64 = 16 * HEARD_PER_SECOND;
 /// A read from disk, checked and sent, takes so many times as long as a look, with the disk idle.
 const GET: u64 = 16;
@@ -56,8 +56,8 @@ impl Hearing {
     }
 }
 
-/// Returns the answer to one that is not listened to, if it asks: it need not wait, and takes it for no fault. To have nothing
-/// would say that chunks were lost, and bring those that somebody offers; small ones are looked for where they are.
+/// Returns the answer to a question of a refused member: it need not wait, and takes it for no fault. A plain no to a
+/// search would say that chunks were lost, and bring offers of them; small ones are looked for at their places.
 pub fn refusal(frame: &GroupFrame) -> Option<GroupFrame> {
     match frame {
         GroupFrame::Get { request, .. } => Some(GroupFrame::Chunk { request: *request, bytes: None }),
@@ -69,8 +69,8 @@ pub fn refusal(frame: &GroupFrame) -> Option<GroupFrame> {
     }
 }
 
-/// What is left of so much a second, and of three seconds at once after as long a silence: what gathers while a line stands
-/// still.
+/// The rest of so much a second, and of three seconds at once after as long a silence: frames gather while a line
+/// stands still.
 #[derive(Clone, Debug)]
 struct Budget {
     per_second: u64,
@@ -79,7 +79,7 @@ struct Budget {
     at: Now,
 }
 
-/// Seconds that are listened to at once.
+/// Seconds listened to at once.
 const AT_ONCE: u64 = 3;
 const MILLION: u64 = 1_000_000;
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tells_as_fast_as_it_can_is_heard_in_full() {
+    fn fastest_honest_teller_is_heard_in_full() {
         let (mut announcer, mut hearing) = (Announcer::default(), Hearing::new(Now::ZERO));
         let mut heard = 0;
         for ms in 0..60_000 {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_babbles_is_heard_at_the_rate_whatever_its_frames_hold() {
+    fn babbler_is_heard_at_the_rate() {
         let start = Now::from_secs(7);
         let name = Name([1; 20]);
         let sought = Sought { tag: 1, len: 300 };
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_too_much_is_still_heard_when_it_tells_what_is_new() {
+    fn excessive_asker_is_still_heard_with_news() {
         let (mut hearing, now) = (Hearing::new(Now::ZERO), Now::from_secs(7));
         let get = GroupFrame::Get { request: 1, name: Name([1; 20]), len: 9 };
         while hearing.admits(&get, now) {}
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_too_much_is_still_heard_when_it_answers() {
+    fn excessive_asker_is_still_heard_when_answering() {
         let (mut hearing, now) = (Hearing::new(Now::ZERO), Now::from_secs(7));
         let get = GroupFrame::Get { request: 1, name: Name([1; 20]), len: 9 };
         while hearing.admits(&get, now) {}
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_or_goes_back_gives_nothing() {
+    fn stopped_or_reversed_clock_gives_nothing() {
         let mut hearing = Hearing::new(Now::from_secs(7));
         let full = news(MAX_TAGS);
         let heard = (0..1000).filter(|at| hearing.admits(&full, Now::from_secs(at % 7))).count() as u64;

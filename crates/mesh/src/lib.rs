@@ -1,12 +1,12 @@
-//! The gateways of one site and group, seen from one of them: who is asked for which chunk, and who is given which
-//! [Wanax §3.3]; `docs/internals/neighbours.md` says why so.
+//! The gateways of one site and group, seen from one of them: sources and receivers of each chunk [Wanax §3.3]; reasons
+//! are in `docs/internals/neighbours.md`.
 //!
-//! The state machine knows no disk and no link. The shell tells which neighbours' links are up, hands in what they
-//! send and what the codec wants read, and after each call carries out [`Neighbourhood::poll_output`].
+//! The state machine knows no disk and no link. The shell reports neighbours' links, hands in their frames and the
+//! codec's reads, and after each call carries out [`Neighbourhood::poll_output`].
 //!
-//! By subject: `asking` for chunks and `searching` for small ones, `surveying` what there is, `serving` those of others
-//! who ask, `offering` what is new, `telling` how busy one is, `hearing` what others tell, `claims`, by which one fetches
-//! for all, `trust`, of which those who failed have less, and what is `unsent`.
+//! By subject: `asking` for chunks and `searching` for small ones, `surveying` all holders, `serving` others' requests,
+//! `offering` news, `telling` the own load, `hearing` others' frames, `claims` of one fetch for all, `trust` lost by
+//! failures, and `unsent` frames.
 
 mod announce;
 mod asking;
@@ -51,16 +51,16 @@ pub struct Neighbourhood {
     own: MemberId,
     key: NameKey,
     members: BTreeMap<MemberId, Member>,
-    /// Who answered badly, or not at all.
+    /// Members with bad answers, or none.
     failures: Failures,
-    /// What was asked, by request.
+    /// Requests under way.
     waiting: BTreeMap<u64, Waiting>,
     deadlines: BTreeSet<(Now, u64)>,
     next_request: u64,
-    /// Small chunks that are looked for at all neighbours.
+    /// Small chunks looked for at all neighbours.
     searches: Searches,
     surveys: Surveys,
-    /// Bytes of chunks that are offered and were not answered.
+    /// Bytes of offered chunks without answer.
     offered: usize,
     /// What neighbours, or this gateway, fetch from the far side and are to bring here.
     claims: Claims,
@@ -71,7 +71,7 @@ pub struct Neighbourhood {
     stats: NeighbourStats,
 }
 
-/// What the shell carries out.
+/// The shell's work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send a frame to a neighbour; if it cannot be sent, [`Neighbourhood::handle_unsent`].
@@ -80,7 +80,7 @@ pub enum Output {
     Answer {
         /// The caller's.
         ticket: u64,
-        /// What came of it.
+        /// The outcome.
         answer: Answer,
     },
     /// Answers [`Neighbourhood::survey`].
@@ -120,21 +120,21 @@ pub enum Output {
     },
     /// A neighbour brought a chunk for the own store.
     Put {
-        /// By which it was cut.
+        /// The shape of its cut.
         shape: Shape,
         /// The chunk.
         bytes: Bytes,
     },
 }
 
-/// What came of reading a chunk.
+/// The outcome of reading a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A neighbour had it; compared with its name.
     Found(Bytes),
     /// It is to be read from the own store.
     Own,
-    /// No neighbour that was asked has it.
+    /// No neighbour asked has it.
     Absent,
 }
 
@@ -151,27 +151,27 @@ pub struct Read {
     pub held: bool,
 }
 
-/// A chunk that is new in the own store.
+/// A new chunk of the own store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The first part of its name.
     pub tag: u64,
     /// Its bytes, as they are until it was offered and put.
     pub bytes: Bytes,
-    /// Where it begins in the block that brought it.
+    /// Its beginning in its block.
     pub at: u32,
-    /// Whether it is offered; else it is only for those that wait for it.
+    /// Whether it is offered; else it is only for those waiting for it.
     pub is_shared: bool,
 }
 
-/// What was asked of a neighbour.
+/// A request to a neighbour.
 #[derive(Debug)]
 struct Waiting {
     member: MemberId,
     /// None until there is room for it at the neighbour.
     asked_at: Option<Now>,
     deadline: Now,
-    what: Asked,
+    asked: Asked,
 }
 
 #[derive(Debug)]
@@ -182,9 +182,9 @@ enum Asked {
         next: Option<MemberId>,
         /// When nobody is asked any more.
         until: Now,
-        /// Where it is looked for, if the neighbour said in a search that it has it.
+        /// Where it is looked for, if the neighbour said in a search it has it.
         place: Option<Place>,
-        /// Whether the neighbour said that it takes its time.
+        /// Whether the neighbour said it takes its time.
         put_off: bool,
     },
     /// Which of some chunks it has, for the search of the number.
@@ -198,37 +198,37 @@ enum Asked {
 }
 
 impl Waiting {
-    /// The bytes that take room at the neighbour until they have come.
+    /// The bytes taking room at the neighbour until they have come.
     fn bytes(&self) -> usize {
-        match &self.what {
+        match &self.asked {
             Asked::Chunk { read, .. } => read.len as usize,
             _ => 0,
         }
     }
 
-    /// Whether another is to bring it, so that it takes no room at the neighbour.
+    /// Whether another is to bring it, so it takes no room at the neighbour.
     fn is_put_off(&self) -> bool {
-        matches!(self.what, Asked::Chunk { put_off: true, .. })
+        matches!(self.asked, Asked::Chunk { put_off: true, .. })
     }
 }
 
 /// The most neighbours.
 pub const MAX_MEMBERS: usize = 64;
-/// The most that is asked of one neighbour at a time, and served to one.
+/// The most asked of one neighbour at a time, and served to one.
 pub const MAX_ASKED: usize = 256;
-/// The most chunks that one neighbour puts off at a time, and that one is told to wait for: they hold up nothing else.
+/// The most chunks put off by one neighbour at a time, and put off for one: they hold up nothing else.
 pub const MAX_PUT_OFF: usize = 1024;
-/// The most bytes that are asked of one neighbour at a time, and a chunk more: enough for any LAN, and little enough for
-/// answers to come soon after they were asked for.
+/// The most bytes asked of one neighbour at a time, and a chunk more: enough for any LAN, and little enough for answers
+/// to come soon after they were asked for.
 pub const MAX_ASKED_BYTES: usize = 2 << 20;
-/// The most chunks that wait for room at one neighbour.
+/// The most chunks waiting for room at one neighbour.
 pub const MAX_WAITING: usize = 4096;
-/// The most bytes of chunks that are offered at a time.
+/// The most bytes of chunks offered at a time.
 pub const MAX_OFFERED: usize = 8 << 20;
 
 impl Neighbourhood {
-    /// Starts without neighbours. Requests are numbered from `first_request` on, which is to be drawn at random: an answer
-    /// that was meant for an earlier process is then none to what this one asks.
+    /// Starts without neighbours. Requests are numbered from `first_request` on, to be drawn at random: an answer meant
+    /// for an earlier process is then none to this one's.
     pub fn new(own: MemberId, key: NameKey, first_request: u32) -> Self {
         Self {
             own,
@@ -259,7 +259,7 @@ impl Neighbourhood {
         self.members.is_empty()
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counters.
     pub fn stats(&self) -> NeighbourStats {
         NeighbourStats { members: self.members.len() as u64, ..self.stats }
     }
@@ -275,7 +275,7 @@ impl Neighbourhood {
         self.members.contains_key(&id)
     }
 
-    /// A neighbour's link went down. What was asked of it is asked of the next.
+    /// A neighbour's link went down. Its requests go to the next.
     pub fn handle_down(&mut self, id: MemberId, now: Now) {
         if self.members.remove(&id).is_none() {
             return;
@@ -288,7 +288,7 @@ impl Neighbourhood {
             .collect();
         for request in lost {
             if let Some(waiting) = self.take(request) {
-                self.go_on(waiting.what, now);
+                self.go_on(waiting.asked, now);
             }
         }
         self.lose_claims(id);
@@ -332,7 +332,7 @@ impl Neighbourhood {
         [answer, self.telling_timeout(), self.claims.deadline()].into_iter().flatten().min()
     }
 
-    /// Gives up what was not answered in time, and does what else is due.
+    /// Gives up late requests, and does any other work due.
     pub fn handle_timeout(&mut self, now: Now) {
         while let Some(&(deadline, request)) = self.deadlines.first()
             && deadline <= now
@@ -343,7 +343,7 @@ impl Neighbourhood {
             let Some(waiting) = self.take(request) else { continue };
             self.stats.late += u64::from(waiting.asked_at.is_some());
             self.fail(&waiting, now);
-            match waiting.what {
+            match waiting.asked {
                 Asked::Chunk { read, .. } => self.give_up(&read),
                 Asked::Search(id) => self.leave_search(id),
                 Asked::Survey(id) => self.leave_survey(id, false),
@@ -355,14 +355,14 @@ impl Neighbourhood {
         self.tell(now);
     }
 
-    /// Takes what the shell is to do next.
+    /// Takes the shell's next work.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 }
 
 impl Neighbourhood {
-    /// Returns the neighbour that is responsible for a chunk, unless it is this gateway itself.
+    /// Returns the neighbour responsible for a chunk, unless it is this gateway itself.
     fn responsible(&self, tag: u64) -> Option<MemberId> {
         let members = self.members.keys().copied().chain([self.own]);
         responsible(members, tag).filter(|id| *id != self.own)
@@ -381,7 +381,7 @@ impl Neighbourhood {
         self.outputs.push_back(Output::Send(to, frame));
     }
 
-    fn wait_for(&mut self, id: MemberId, what: Asked, now: Now) -> u64 {
+    fn wait_for(&mut self, id: MemberId, asked: Asked, now: Now) -> u64 {
         let request = self.next_request;
         self.next_request += 1;
         let patience = self.members.get_mut(&id).map_or(Now::ZERO, |member| {
@@ -390,7 +390,7 @@ impl Neighbourhood {
         });
         let deadline = now + patience;
         self.deadlines.insert((deadline, request));
-        self.waiting.insert(request, Waiting { member: id, asked_at: Some(now), deadline, what });
+        self.waiting.insert(request, Waiting { member: id, asked_at: Some(now), deadline, asked });
         request
     }
 
@@ -401,19 +401,19 @@ impl Neighbourhood {
         if let Some(member) = self.members.get_mut(&waiting.member) {
             member.done(&waiting);
         }
-        if let Asked::Offer { pieces, .. } = &waiting.what {
+        if let Asked::Offer { pieces, .. } = &waiting.asked {
             self.offered -= pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>();
         }
         Some(waiting)
     }
 
-    /// Ends the wait for an answer that came from `from`; none if it was not asked that.
+    /// Ends the wait for an answer from `from`; none if it was not asked.
     fn take_from(&mut self, from: MemberId, request: u64) -> Option<Waiting> {
         self.waiting.get(&request).filter(|waiting| waiting.member == from && waiting.asked_at.is_some())?;
         self.take(request)
     }
 
-    /// An answer was not what was asked for.
+    /// An answer was unlike the request.
     fn wrong(&mut self, waiting: &Waiting, now: Now) {
         self.stats.wrong += 1;
         self.fail(waiting, now);
@@ -428,13 +428,13 @@ impl Neighbourhood {
 
     fn praise(&mut self, waiting: &Waiting, now: Now) {
         let Some(member) = self.members.get_mut(&waiting.member) else { return };
-        match (&waiting.what, waiting.asked_at) {
+        match (&waiting.asked, waiting.asked_at) {
             (Asked::Chunk { put_off: false, .. }, Some(asked_at)) => member.answered(asked_at, now),
-            // What was put off took its time for another, and what is in the index is known without the disk.
+            // A postponed chunk took its time for another, and the index answers without the disk.
             _ => member.spoke(now),
         }
-        // That it says what it has, or not, shows that it is there, and not that it gives what it is asked for.
-        if matches!(waiting.what, Asked::Chunk { .. }) {
+        // Words of its holdings show it is there, and not its deliveries.
+        if matches!(waiting.asked, Asked::Chunk { .. }) {
             self.failures.forgive(waiting.member);
         }
     }

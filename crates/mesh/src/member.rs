@@ -7,36 +7,36 @@ use oncewire_codec::Now;
 use super::telling::Busy;
 use super::{MAX_ASKED, MAX_ASKED_BYTES, Waiting};
 
-/// What is known of a neighbour whose link is up.
+/// The state of a neighbour with a live link.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) busy: Busy,
     /// When it said so last.
     pub(super) busy_said_at: Now,
-    /// What was asked of it and is not answered, but for what it put off.
+    /// Requests to it without answer, but for those it put off.
     pub(super) asked: usize,
     /// The bytes of chunks among it.
     pub(super) asked_bytes: usize,
-    /// Requests that wait for room, some of which may be over, and the bytes of all that were ever put there.
+    /// Requests waiting for room, some of them perhaps over, and the bytes of all ever put there.
     pub(super) queue: VecDeque<u64>,
     pub(super) queued_bytes: usize,
-    /// Chunks that another is to bring, as it said.
+    /// Chunks another is to bring, as it said.
     pub(super) put_off: usize,
-    /// How many chunks it denied since it last brought one, of those that it said to have.
+    /// How many chunks it denied since it last brought one, of those it said to have.
     pub(super) denied: u32,
     /// When it last answered well.
     answered_at: Now,
-    /// What it asked for and has not been answered, but for what it was told to wait for.
+    /// Its own requests without answer, but for those put off here.
     pub(super) serving: usize,
-    /// What it was told to wait for.
+    /// Its postponed requests.
     pub(super) waits: usize,
     /// How long answers have taken lately.
     answer_time: Now,
 }
 
-/// What an answer is taken to take before there was one.
+/// The assumed time of an answer before there was one.
 const FIRST_ANSWER_TIME: Now = Now::from_millis(50);
-/// Long for a LAN, and short beside what the bytes cost on a line; a machine that has much to do takes some of it.
+/// Long for a LAN, and short beside the cost of bytes on a line; a busy machine takes some of it.
 const LEAST_PATIENCE: Now = Now::from_millis(100);
 const MOST_PATIENCE: Now = Now::from_secs(1);
 
@@ -73,7 +73,7 @@ impl Member {
         (self.answer_time * 4 + self.busy.load.wait()).clamp(LEAST_PATIENCE, MOST_PATIENCE)
     }
 
-    /// Returns how long a chunk takes that is asked for now: what waits before it, a window at a time.
+    /// Returns the time of a chunk requested now: of the queue before it, a window at a time.
     pub(super) fn expected(&self) -> Now {
         let windows = (self.asked_bytes + self.queued_bytes) / MAX_ASKED_BYTES;
         self.wait().saturating_mul(u32::try_from(windows).unwrap_or(u32::MAX).saturating_add(1))
@@ -103,7 +103,7 @@ impl Member {
         (self.answered_at + self.patience()).min(asked_at + self.longest())
     }
 
-    /// The longest that an answer is waited for while others come.
+    /// The longest an answer is waited for while others come.
     pub(super) fn longest(&self) -> Now {
         self.patience() * 3
     }
@@ -126,7 +126,7 @@ mod tests {
     use oncewire_codec::wire::Load;
 
     #[test]
-    fn patience_is_what_answers_take_and_the_queue_explains_within_bounds() {
+    fn patience_follows_answers_and_queue_within_bounds() {
         let mut member = Member::new();
         assert_eq!(member.patience(), Now::from_millis(200));
         member.busy.load = Load { queued: 9, service_us: 10_000 };

@@ -10,14 +10,14 @@ use oncewire_codec::wire::{GroupFrame, MAX_PEEK, Sought};
 
 use super::{Asked, MAX_OFFERED, MemberId, Neighbourhood, Output, Piece, responsible};
 
-/// Chunks that a neighbour lacks, as it said, and this gateway fetches: others may be waiting for them there.
+/// Chunks a neighbour lacks, as it said, and this gateway fetches: others may be waiting for them there.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     made_at: BTreeMap<u64, Now>,
     in_order: VecDeque<(Now, u64)>,
 }
 
-/// The most promises that are remembered, and for how long: as long as others may wait, and more.
+/// The most promises remembered, and for how long: as long as others may wait, and more.
 const MAX_PROMISES: usize = 4096;
 const KEEP: Now = Now::from_secs(5);
 
@@ -36,7 +36,7 @@ impl Promises {
         self.in_order.push_back((now, tag));
     }
 
-    /// Says whether one was made, which is kept now.
+    /// Says whether one was made, kept now.
     fn keep(&mut self, tag: u64) -> bool {
         self.made_at.remove(&tag).is_some()
     }
@@ -56,10 +56,10 @@ impl Piece {
 }
 
 impl Neighbourhood {
-    /// Offers chunks that are new in the own store, all of one block, to those that are responsible for them, and what this
-    /// gateway is responsible for itself to the next in order, so that another has all of it when this one dies. What does
-    /// not fit the bound on offers is not offered, nor is what lies in a larger one that the same neighbour is offered: what
-    /// it is given is cut there like a block. What somebody may be waiting for is given at once, shared or not.
+    /// Offers new chunks of the own store, all of one block, to the members responsible for them, and the own share to
+    /// the next in order, so another has all of it when this one dies. Chunks beyond the bound on offers are not
+    /// offered, nor are those within a larger one for the same neighbour: a gift is cut there like a block. A chunk
+    /// with possible waiters is given at once, shared or not.
     pub fn offer(&mut self, shape: Shape, mut pieces: Vec<Piece>, now: Now) {
         let mut larger: BTreeMap<MemberId, Vec<Range<u64>>> = BTreeMap::new();
         pieces.retain(|piece| {
@@ -97,8 +97,8 @@ impl Neighbourhood {
         }
     }
 
-    /// Returns the neighbour that is to have a chunk beside this gateway, unless it is given `larger` ones that bring it: for
-    /// what this gateway is responsible for any neighbour will do that is.
+    /// Returns the second holder of a chunk, unless it is given `larger` ones with it: for the own share, any neighbour
+    /// with one of them will do.
     fn keeper(&self, piece: &Piece, larger: &BTreeMap<MemberId, Vec<Range<u64>>>) -> Option<MemberId> {
         let has = |ranges: &Vec<Range<u64>>| ranges.iter().any(|range| piece.lies_in(range));
         match self.responsible(piece.tag) {
@@ -110,7 +110,7 @@ impl Neighbourhood {
 
     pub(super) fn handle_have(&mut self, from: MemberId, request: u64, held: &[bool], now: Now) {
         let Some(waiting) = self.take_from(from, request) else { return };
-        let answers = match waiting.what {
+        let answers = match waiting.asked {
             Asked::Search(id) => Some(self.handle_seen(from, id, held, now)),
             Asked::Survey(id) => Some(self.handle_surveyed(id, held)),
             Asked::Chunk { .. } | Asked::Offer { .. } => None,
@@ -118,9 +118,9 @@ impl Neighbourhood {
         if let Some(answers) = answers {
             return if answers { self.praise(&waiting, now) } else { self.wrong(&waiting, now) };
         }
-        let Asked::Offer { pieces, shape } = &waiting.what else {
+        let Asked::Offer { pieces, shape } = &waiting.asked else {
             self.wrong(&waiting, now);
-            return self.go_on(waiting.what, now);
+            return self.go_on(waiting.asked, now);
         };
         if held.len() != pieces.len() {
             return self.wrong(&waiting, now);
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use oncewire_codec::wanax::NameKey;
 
-    /// Which of some pieces of one block, by tag, range and responsible neighbour, were offered to which.
+    /// Offers of some pieces of one block, by tag, range and responsible neighbour.
     fn offered(machine: &mut Neighbourhood, pieces: &[(u64, Range<u32>)]) -> Vec<(u64, Vec<u64>)> {
         let piece = |(tag, range): &(u64, Range<u32>)| Piece {
             tag: *tag,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_larger_one_for_the_same_neighbour_is_not_offered_beside_it() {
+    fn chunk_within_an_offered_larger_one_is_not_offered() {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
         (2..=3).for_each(|id| _ = machine.handle_up(MemberId(id)));
         let of = |machine: &Neighbourhood, id, nth| {
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(offered(&mut machine, &pieces), [(2, vec![a, c, d]), (3, vec![e])]);
         // One of the same length is no part.
         assert_eq!(offered(&mut machine, &[(a, 0..64_000), (b, 0..64_000)]), [(2, vec![a, b])]);
-        // One that was promised is given, whatever it lies in, and what lies in it needs no offer.
+        // A promised one is given in any case, and its parts need no offer.
         machine.promises.make(b, Now::from_secs(9));
         machine.promises.make(f, Now::from_secs(9));
         let given = machine.stats.given;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_goes_to_the_next_unless_somebody_has_it_in_a_larger_one() {
+    fn own_chunk_goes_next_unless_within_a_larger_one() {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
         (2..=3).for_each(|id| _ = machine.handle_up(MemberId(id)));
         let next = |tag| responsible([2, 3].map(MemberId), tag);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_one_that_does_not_fit_is_offered_itself() {
+    fn part_of_an_oversized_chunk_is_offered_itself() {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
         machine.handle_up(MemberId(2));
         let theirs: Vec<u64> = (0..).filter(|tag| machine.responsible(*tag).is_some()).take(2).collect();

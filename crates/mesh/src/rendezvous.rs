@@ -2,7 +2,7 @@
 
 use twox_hash::XxHash3_64;
 
-/// Names a gateway among its neighbours: XXH3 of its public key, so that all of them come to the same order.
+/// Names a gateway among its neighbours: XXH3 of its public key, so all of them come to the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
@@ -48,7 +48,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_change_of_membership_moves_the_share_of_who_came_or_went_and_no_other(
+        fn membership_change_moves_only_the_members_share(
             members in prop::collection::btree_set(any::<u64>(), 1..9),
             other: u64,
             tags in prop::collection::vec(any::<u64>(), 1..200),

@@ -1,5 +1,5 @@
-//! Looking for small chunks, which lie where the large ones do that they came with: all neighbours are asked which of
-//! them they have [Wanax §3.3], many at a time, and one that says so is asked for the chunk, another that says so after it.
+//! Looking for small chunks, lying with the large ones of their blocks: all neighbours are asked for their holdings
+//! [Wanax §3.3], many at a time, and one holder is asked for the chunk, another after it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use oncewire_codec::wire::{GroupFrame, MAX_PEEK, Sought};
 use super::asking::MOST_ASKING;
 use super::{Asked, MemberId, Neighbourhood, Read};
 
-/// What is looked for.
+/// Chunks in search.
 #[derive(Debug, Default)]
 pub(super) struct Searches {
     /// Reads since neighbours were asked last.
@@ -29,16 +29,16 @@ struct Search {
     until: Now,
 }
 
-/// What becomes of one chunk that is looked for.
+/// The state of one chunk in search.
 #[derive(Clone, Copy, Debug)]
 enum Quest {
     /// Nobody has said to have it, or who said so has not brought it.
     Sought(Read),
-    /// One that said so was asked for it, by a request that may be over.
+    /// One holder was asked for it, by a request perhaps over.
     Asked(u64),
 }
 
-/// Which chunk of which search.
+/// A chunk of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     search: u64,
@@ -79,8 +79,8 @@ impl Searches {
 }
 
 impl Neighbourhood {
-    /// Looks for the small chunks that were asked for since the last call, all together: to be called after
-    /// [`Self::read`], once or after many.
+    /// Looks for the small chunks asked for since the last call, all together: to be called after [`Self::read`], once
+    /// or after many.
     pub fn look_around(&mut self, now: Now) {
         let gathered = std::mem::take(&mut self.searches.gathered);
         for reads in gathered.chunks(MAX_PEEK) {
@@ -112,8 +112,8 @@ impl Neighbourhood {
         reads.iter().for_each(|read| self.tell_wait(read, time));
     }
 
-    /// A neighbour said what it has; returns false if that answers something else. What another is asked for already it is
-    /// asked for next, so that one who says to have everything shuts nobody out.
+    /// Takes a neighbour's holdings; returns false if they answer something else. A chunk already asked of another is
+    /// asked of it next, so a member claiming everything shuts nobody out.
     pub(super) fn handle_seen(&mut self, from: MemberId, id: u64, held: &[bool], now: Now) -> bool {
         let Some(search) = self.searches.by_id.get(&id) else { return true };
         let (is_answer, until) = (search.chunks.len() == held.len(), search.until);

@@ -1,4 +1,4 @@
-//! Answering neighbours that ask for chunks: with what is here, with what another brings, or not.
+//! Answers to neighbours' requests: with an own chunk, with another's, or with no.
 
 use bytes::Bytes;
 use oncewire_codec::Now;
@@ -12,7 +12,7 @@ use super::{MAX_ASKED, MAX_PUT_OFF, MemberId, Neighbourhood, Output, Piece};
 impl Neighbourhood {
     pub(super) fn handle_get(&mut self, from: MemberId, request: u64, name: Name, len: u32) {
         let Some(member) = self.members.get_mut(&from) else { return };
-        // What nobody waits for any more once it is read keeps the disk from what somebody does.
+        // A read without waiters keeps the disk from others.
         if member.serving >= MAX_ASKED || self.telling.own.load.wait() > MOST_ASKING {
             return self.send(from, GroupFrame::Chunk { request, bytes: None });
         }
@@ -20,8 +20,8 @@ impl Neighbourhood {
         self.outputs.push_back(Output::Serve { from, request, name, len });
     }
 
-    /// Answers [`Output::Serve`], which asked for a name of a length: the chunk, or none. One that lacks what another
-    /// fetches already, and is to bring, is told to wait for it.
+    /// Answers [`Output::Serve`] of a name and length: the chunk, or none. A member lacking a chunk claimed by another
+    /// is told to wait for it.
     pub fn handle_served(
         &mut self,
         from: MemberId,
@@ -50,7 +50,7 @@ impl Neighbourhood {
         self.send(to, GroupFrame::Chunk { request, bytes });
     }
 
-    /// Answers a neighbour that was told to wait.
+    /// Answers a neighbour told to wait.
     fn end_wait(&mut self, to: MemberId, request: u64, bytes: Option<Bytes>) {
         let Some(member) = self.members.get_mut(&to) else { return };
         member.waits = member.waits.saturating_sub(1);
@@ -94,7 +94,7 @@ impl Neighbourhood {
         }
     }
 
-    /// Lets those go who wait for what a neighbour was to bring that is gone.
+    /// Ends the waits for a gone neighbour's claims.
     pub(super) fn lose_claims(&mut self, id: MemberId) {
         for waiter in self.claims.leave(id) {
             self.let_go(waiter);
@@ -116,7 +116,7 @@ mod tests {
     use oncewire_codec::wire::Load;
 
     #[test]
-    fn a_disk_that_is_busier_than_anybody_waits_for_is_asked_for_nothing_more() {
+    fn overly_busy_disk_is_asked_for_nothing_more() {
         let (mut machine, other, now) =
             (Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1), MemberId(2), Now::from_secs(1));
         machine.handle_up(other);

@@ -1,23 +1,23 @@
-//! What is counted of a neighbourhood.
+//! Counters of a neighbourhood.
 
-/// What a gateway and its neighbours have done for each other.
+/// Services of a gateway and its neighbours for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NeighbourStats {
-    /// Neighbours that are up.
+    /// Live neighbours.
     pub members: u64,
-    /// Chunks that were asked for, each neighbour that was asked counted. Whether it has a chunk is another question.
+    /// Chunks asked for, each neighbour asked counted. Whether it has a chunk is another question.
     pub asked: u64,
-    /// Chunks that a neighbour had.
+    /// Chunks a neighbour had.
     pub found: u64,
     /// Their bytes.
     pub found_bytes: u64,
-    /// Answers that a chunk is not there.
+    /// Answers a chunk is not there.
     pub absent: u64,
-    /// Questions that were not answered in time.
+    /// Questions without an answer in time.
     pub late: u64,
-    /// Answers that were not what was asked for: other content than the name says, or of another kind.
+    /// Wrong answers: other content than the name's, or of another kind.
     pub wrong: u64,
-    /// Chunks that were waited for, since another gateway of the site fetched them already.
+    /// Chunks waited for, since another gateway of the site fetched them already.
     pub waited: u64,
     /// Chunks that came so, and were not fetched again.
     pub spared: u64,

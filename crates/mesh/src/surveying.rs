@@ -1,4 +1,4 @@
-//! Which chunks any neighbour has, for a far side that asks what this site has lost: nobody waits for the answer.
+//! Surveys of all neighbours' chunks, for a far side asking for the site's losses: nobody waits for the answer.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use oncewire_codec::wire::{GroupFrame, MAX_PEEK, Sought};
 
 use super::{Asked, MemberId, Neighbourhood, Output};
 
-/// The questions that are not answered.
+/// The unanswered questions.
 #[derive(Debug, Default)]
 pub(super) struct Surveys {
     by_id: BTreeMap<u64, Survey>,
@@ -47,7 +47,7 @@ impl Neighbourhood {
         }
     }
 
-    /// A neighbour said what it has; returns false if that answers something else.
+    /// Takes a neighbour's holdings; returns false if they answer something else.
     pub(super) fn handle_surveyed(&mut self, id: u64, held: &[bool]) -> bool {
         let Some(survey) = self.surveys.by_id.get_mut(&id) else { return true };
         let is_answer = survey.held.len() == held.len();

@@ -10,7 +10,7 @@ use super::{MemberId, Neighbourhood};
 pub(super) struct Busy {
     /// Its disk.
     pub(super) load: Load,
-    /// Bytes that it has asked far sides for and not got.
+    /// Bytes it has asked far sides for and not got.
     pub(super) pending: u64,
 }
 
@@ -30,7 +30,7 @@ const TELL_EVERY: Now = Now::from_millis(50);
 const AGAIN_EVERY: Now = Now::from_secs(1);
 /// And is taken to be idle if it has not for so long: a word may be lost with a lane.
 const VOID_AFTER: Now = Now::from_secs(3);
-/// A disk that takes longer for a read is busy without one: that is what a stall has left, and goes by with time.
+/// A disk taking longer for a read is busy without one: a stall leaves this, and it goes by with time.
 const SLOW_US: u32 = 100_000;
 
 impl Busy {
@@ -38,7 +38,7 @@ impl Busy {
         self.load.queued == 0 && self.load.service_us <= SLOW_US && self.pending == 0
     }
 
-    /// Both, whichever has changed: one that was lost does not outlive the next.
+    /// Both, whichever has changed: one lost does not outlive the next.
     fn frames(self) -> [GroupFrame; 2] {
         [GroupFrame::Load(self.load), GroupFrame::Pending { bytes: self.pending }]
     }
@@ -76,7 +76,7 @@ impl Neighbourhood {
         }
     }
 
-    /// Takes what a neighbour says that it waits for.
+    /// Takes what a neighbour says it waits for.
     pub(super) fn hear_pending(&mut self, from: MemberId, bytes: u64, now: Now) {
         if let Some(member) = self.members.get_mut(&from) {
             (member.busy.pending, member.busy_said_at) = (bytes, now);
@@ -89,7 +89,7 @@ impl Neighbourhood {
         busy.map(|member| member.busy_said_at + VOID_AFTER).chain(self.telling.at).min()
     }
 
-    /// Forgets what was said so long ago that it would have been said again.
+    /// Forgets what was said so long ago it would have been said again.
     fn forget_void(&mut self, now: Now) {
         for member in self.members.values_mut().filter(|member| member.busy_said_at + VOID_AFTER <= now) {
             let service_us = member.busy.load.service_us.min(SLOW_US);
@@ -97,14 +97,14 @@ impl Neighbourhood {
         }
     }
 
-    /// Tells a neighbour that is new what the others were told, all of it: it may not have seen that we were away.
+    /// Tells a new neighbour everything told to others: it may not have seen we were away.
     pub(super) fn tell_first(&mut self, id: MemberId) {
         for frame in self.telling.told.frames() {
             self.send(id, frame);
         }
     }
 
-    /// Tells all neighbours what has changed, if it is time, and again what goes on; ends what they said and do not repeat.
+    /// Tells all neighbours of changes, if it is time, and again of lasting states; ends their own unrepeated ones.
     pub(super) fn tell(&mut self, now: Now) {
         self.forget_void(now);
         if self.telling.at.is_none_or(|at| now < at) {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn how_busy_a_gateway_is_is_told_at_once_and_then_not_too_often() {
+    fn load_is_told_at_once_and_then_rarely() {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
         machine.handle_up(MemberId(2));
         assert_eq!(sent(&mut machine), words(2, 0, 0));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_waiting_says_so_each_second_and_at_once_what_changes() {
+    fn continued_wait_is_told_each_second_changes_at_once() {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
         machine.handle_up(MemberId(2));
         let start = Now::from_secs(1);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_neighbour_does_not_repeat_is_void_and_a_stall_is_cut_to_what_is_slow() {
+    fn unrepeated_load_is_void_and_a_stall_is_capped() {
         for (said_us, void_us) in [(8000, 8000), (900_000, SLOW_US)] {
             let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
             let mut now = Now::from_secs(1);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_lost_does_not_outlive_the_next_whatever_has_changed() {
+    fn lost_report_does_not_outlive_the_next() {
         let [mut ours, mut theirs] =
             [1, 2].map(|id| Neighbourhood::new(MemberId(id), NameKey::new([1; 32]), 1));
         ours.handle_up(MemberId(2));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_neighbours_wait_for_is_what_each_said_last_while_it_is_there() {
+    fn neighbours_pending_bytes_are_their_last_reports() {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
         let (now, said) = (Now::from_secs(1), |bytes| GroupFrame::Pending { bytes });
         machine.handle_up(MemberId(2));

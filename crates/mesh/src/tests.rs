@@ -20,9 +20,9 @@ enum Manner {
     Dead,
     /// Takes as long as this for everything.
     Slow(u64),
-    /// Serves other content than was asked for, and says that it has everything.
+    /// Serves other content than was asked for, and says it has everything.
     Liar,
-    /// Says that it has everything, and then that it has nothing.
+    /// Claims everything, and then denies it.
     Denier,
     /// Answers what it was not asked, too.
     Babbler,
@@ -39,7 +39,7 @@ struct Site {
     machines: Vec<Neighbourhood>,
     manners: Vec<Manner>,
     stores: Vec<BTreeMap<Name, Bytes>>,
-    /// Frames under way: when, a number that keeps order, from, to.
+    /// Frames under way: when, a number keeping order, from, to.
     under_way: BTreeMap<(Now, u64), (usize, usize, GroupFrame)>,
     sent: u64,
     /// When what members sent last has left them.
@@ -195,7 +195,7 @@ impl Site {
         self.under_way.insert((at, self.sent), (from, to, frame));
     }
 
-    /// Lets time pass until nobody waits and what was under way then has come: who is busy says so for ever.
+    /// Lets time pass until nobody waits and all frames have come: busy members speak for ever.
     fn settle(&mut self) {
         self.settle_until(|_| false);
     }
@@ -238,7 +238,7 @@ impl Site {
         }
     }
 
-    /// Says whether all that comes now comes of what is said again and again, or is answered already.
+    /// Says whether all further frames are repetitions, or answered already.
     fn nobody_waits(&self) -> bool {
         let waits = |machine: &Neighbourhood| {
             !machine.deadlines.is_empty()
@@ -279,7 +279,7 @@ fn root(number: u32) -> Bytes {
 use Manner::*;
 
 #[test]
-fn what_is_asked_for_all_at_once_is_brought_piece_by_piece_and_nothing_of_it_is_late() {
+fn large_request_comes_piece_by_piece_and_in_time() {
     // 10 MB at 8 MB/s, from one that was quick before.
     let mut site = Site::new(&[Good, Good]);
     let roots: Vec<Bytes> = (0..150).map(root).collect();
@@ -304,8 +304,8 @@ fn what_is_asked_for_all_at_once_is_brought_piece_by_piece_and_nothing_of_it_is_
 }
 
 #[test]
-fn nothing_is_asked_for_that_would_come_too_late_and_who_brings_what_it_can_has_not_failed() {
-    // More than it brings in the time that is waited for, however steadily it does.
+fn late_requests_are_avoided_without_blame() {
+    // More than it brings in the time waited for, however steadily it does.
     let mut site = Site::new(&[Good, Narrow(8_000)]);
     let roots: Vec<Bytes> = (0..400).map(root).collect();
     for (ticket, root) in roots.iter().enumerate() {
@@ -323,7 +323,7 @@ fn nothing_is_asked_for_that_would_come_too_late_and_who_brings_what_it_can_has_
 }
 
 #[test]
-fn one_that_brings_too_little_is_not_waited_for() {
+fn slow_neighbour_is_not_waited_for() {
     let mut site = Site::new(&[Good, Narrow(100)]);
     let roots: Vec<Bytes> = (0..150).map(root).collect();
     for (ticket, root) in roots.iter().enumerate() {
@@ -339,7 +339,7 @@ fn one_that_brings_too_little_is_not_waited_for() {
 }
 
 #[test]
-fn a_survey_tells_what_any_neighbour_has_and_supposes_it_of_who_does_not_say() {
+fn survey_counts_silent_neighbours_as_holders() {
     let mut site = Site::new(&[Good; 4]);
     for number in 0..6 {
         let name = site.name(&small(number));
@@ -369,7 +369,7 @@ fn a_survey_tells_what_any_neighbour_has_and_supposes_it_of_who_does_not_say() {
 }
 
 #[test]
-fn what_one_member_fetched_is_a_hit_at_every_other() {
+fn chunk_fetched_by_one_member_hits_at_all() {
     let mut site = Site::new(&[Good, Good, Good]);
     let chunks: Vec<Bytes> = (0..100).map(chunk).collect();
     chunks.iter().for_each(|chunk| site.fetched(0, chunk));
@@ -398,7 +398,7 @@ fn what_one_member_fetched_is_a_hit_at_every_other() {
 }
 
 #[test]
-fn what_a_member_that_died_had_fetched_is_at_the_others() {
+fn chunks_of_a_dead_member_are_at_others() {
     for members in 2..=4 {
         let mut site = Site::new(&vec![Good; members]);
         let chunks: Vec<Bytes> = (0..100).map(chunk).collect();
@@ -415,7 +415,7 @@ fn what_a_member_that_died_had_fetched_is_at_the_others() {
 }
 
 #[test]
-fn what_is_there_already_is_not_put_again() {
+fn present_chunk_is_not_put_again() {
     let mut site = Site::new(&[Good, Good]);
     let chunk = (0..)
         .map(chunk)
@@ -431,7 +431,7 @@ fn what_is_there_already_is_not_put_again() {
 }
 
 #[test]
-fn a_chunk_is_found_after_a_member_came_that_is_responsible_for_it_now() {
+fn chunk_is_found_after_its_responsible_member_changed() {
     let mut site = Site::new(&[Good, Good, Good]);
     site.part(0, 2);
     site.part(1, 2);
@@ -451,7 +451,7 @@ fn a_chunk_is_found_after_a_member_came_that_is_responsible_for_it_now() {
 }
 
 #[test]
-fn what_was_asked_of_a_neighbour_that_goes_is_asked_of_the_next_at_once() {
+fn request_to_a_leaving_neighbour_moves_on_at_once() {
     let mut site = Site::new(&[Good, Dead, Good]);
     let chunk = (0..).map(chunk).find(|chunk| {
         responsible(site.ids.iter().copied().skip(1), site.key.tag(chunk)) == Some(site.ids[1])
@@ -468,7 +468,7 @@ fn what_was_asked_of_a_neighbour_that_goes_is_asked_of_the_next_at_once() {
 }
 
 #[test]
-fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_that_fails() {
+fn busy_disk_relies_on_the_responsible_neighbour_first() {
     let mut site = Site::new(&[Good, Good]);
     let chunks = (0..200)
         .map(chunk)
@@ -489,7 +489,7 @@ fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_th
     site.settle();
     site.read(0, 3, &chunks[2]);
     assert_eq!(site.answer(0, 3), &Answer::Own);
-    // Or says that it is not, and does not answer.
+    // Or says it is not, and does not answer.
     let now = site.now;
     site.machines[1].handle_busy(Load::default(), 0, now);
     site.settle();
@@ -500,7 +500,7 @@ fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_th
 }
 
 #[test]
-fn only_what_was_asked_for_is_counted_as_asked_for_absent_or_late() {
+fn only_sent_requests_count() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (first, second, now) = (MemberId(2), MemberId(3), Now::from_secs(1));
     [first, second].into_iter().for_each(|id| _ = machine.handle_up(id));
@@ -526,7 +526,7 @@ fn only_what_was_asked_for_is_counted_as_asked_for_absent_or_late() {
 }
 
 #[test]
-fn who_is_no_neighbour_and_asks_is_told_no_and_nothing_else_of_it_is_heard() {
+fn stranger_is_refused_and_otherwise_unheard() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (stranger, now, name) = (MemberId(2), Now::from_secs(1), Name([1; 20]));
     let chunks = [1024, 2048].map(|len| Sought { tag: 1, len }).to_vec();

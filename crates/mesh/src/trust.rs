@@ -1,4 +1,4 @@
-//! Who failed, and how long it is left alone for it.
+//! Failed members, and the time they are left alone.
 
 use std::collections::VecDeque;
 
@@ -6,8 +6,7 @@ use oncewire_codec::Now;
 
 use super::{MAX_MEMBERS, MemberId};
 
-/// The members that failed and have not done well since, whether their links are up or not: one that hangs up and comes
-/// back is no better for it.
+/// Members with failures and no success since, with or without a live link: a reconnection is no merit.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     /// The one that failed last is the last; the oldest goes when there are too many.
@@ -30,7 +29,7 @@ impl Failures {
         self.of.iter().any(|(member, trust)| *member == id && trust.rests(now))
     }
 
-    /// A member failed at what began at `begun`. What began before it last failed belongs to that failure.
+    /// A member failed at a task from `begun`. A task from before its last failure belongs to that failure.
     pub(super) fn failed(&mut self, id: MemberId, begun: Now, now: Now) {
         let before = self.of.iter().position(|(member, _)| *member == id);
         let before = before.and_then(|at| self.of.remove(at)).map(|(_, trust)| trust);
@@ -66,7 +65,7 @@ mod tests {
     const ONE: MemberId = MemberId(1);
 
     #[test]
-    fn who_fails_rests_twice_as_long_each_time_up_to_a_minute() {
+    fn failing_member_rests_twice_as_long_each_time() {
         let (mut failures, mut now) = (Failures::default(), Now::from_secs(10));
         for rest in [1, 2, 4, 8, 16, 32, 60, 60] {
             assert!(!failures.rests(ONE, now));
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_remembered_as_there_are_members_and_the_oldest_goes() {
+    fn failures_are_bounded_by_members_oldest_first() {
         let (mut failures, now) = (Failures::default(), Now::from_secs(10));
         failures.failed(ONE, now, now);
         (100..100 + MAX_MEMBERS as u64 - 1).for_each(|id| failures.failed(MemberId(id), now, now));

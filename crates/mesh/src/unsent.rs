@@ -6,8 +6,8 @@ use oncewire_codec::wire::GroupFrame;
 use super::{Asked, MemberId, Neighbourhood};
 
 impl Neighbourhood {
-    /// A frame of [`Output::Send`](super::Output::Send) could not be sent. What it asks for is asked of the next at once, and
-    /// has been asked of nobody and is nobody's failure; who was to be brought a chunk is told that it is not there.
+    /// A frame of [`Output::Send`](super::Output::Send) could not be sent. Its request goes to the next at once, as if
+    /// never asked, and is nobody's failure; the receiver of a chunk is told it is not there.
     pub fn handle_unsent(&mut self, to: MemberId, frame: GroupFrame, now: Now) {
         match frame {
             GroupFrame::Get { request, .. } => {
@@ -36,10 +36,10 @@ impl Neighbourhood {
 
     fn ask_another(&mut self, than: MemberId, request: u64, now: Now) {
         let Some(waiting) = self.take(request) else { return };
-        if let Asked::Offer { pieces, .. } = &waiting.what {
+        if let Asked::Offer { pieces, .. } = &waiting.asked {
             self.stats.not_offered += pieces.len() as u64;
         }
-        self.go_on(waiting.what, now);
+        self.go_on(waiting.asked, now);
         self.ask_more(than, now);
     }
 }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_of_one_is_asked_of_the_next_and_then_of_nobody() {
+    fn unsendable_request_goes_to_the_next_then_nobody() {
         let (mut machine, now) = (machine(), Now::from_secs(1));
         let name = Name([1; 20]);
         let first = responsible(OTHERS, name.tag()).unwrap();
@@ -92,7 +92,7 @@ mod tests {
         }
         assert_eq!(asked.len(), 2);
         assert_eq!(asked[0], first);
-        // Nor does what waits for room wait for what was never asked.
+        // Nor does the queue wait for requests never sent.
         for ticket in 0..MAX_ASKED as u64 + 10 {
             machine.read(Read { ticket, name, len: 2048, held: false }, now);
         }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_reach_a_neighbour_was_not_given_to_it() {
+    fn undelivered_offer_was_not_given() {
         let (mut machine, now) = (machine(), Now::from_secs(1));
         let bytes = Bytes::from(vec![7; 2048]);
         let pieces: Vec<Piece> =

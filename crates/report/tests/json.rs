@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
-use oncewire_codec::adapt::Reason as PaceReason;
+use oncewire_codec::adapt::Reason as AdaptReason;
 use oncewire_report::{
     ClearReport, CompactReport, FlowsReport, Outcome, Reason, Refusal, StatusReport, StoreCondition,
     VerifyReport, encode_metrics,
@@ -71,11 +71,11 @@ fn every_word_of_the_contract_is_documented() {
     ];
     let outcomes = [Outcome::Coded, Outcome::Uncoded, Outcome::Direct, Outcome::Bypassed, Outcome::Refused];
     let paces = [
-        PaceReason::Configured,
-        PaceReason::Off,
-        PaceReason::EncoderBound,
-        PaceReason::Recovering,
-        PaceReason::Probe,
+        AdaptReason::Configured,
+        AdaptReason::Off,
+        AdaptReason::EncoderBound,
+        AdaptReason::Recovering,
+        AdaptReason::Probe,
     ];
     let refusals = Refusal::ALL.iter().map(|refusal| refusal.name());
     let words =

@@ -3,7 +3,7 @@
 use super::Load;
 use crate::Now;
 
-/// What was delivered at the level in use; what is older counts less.
+/// Deliveries at the level in use; older ones count less.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivered {
     plain: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Delivered {
     has_begun: bool,
 }
 
-/// A rate, and the content that it was seen with.
+/// A rate, and the content it was seen with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     /// Plain bytes a second.

@@ -9,13 +9,13 @@ pub struct Load {
     pub span: Now,
     /// Of that: some lane had bytes to send.
     pub active: Now,
-    /// Of that: every lane that had bytes to send waited for its socket.
+    /// Of that: every lane with bytes to send waited for its socket.
     pub blocked: Now,
-    /// How much of all processors nobody used, in thousandths; 0 where that is unknown.
+    /// Idle share of all processors, in thousandths; 0 if unknown.
     pub idle_permille: u32,
     /// Plain bytes encoded.
     pub plain: u64,
-    /// Of that, on flows that are to be coded: bytes that were neither copied nor named.
+    /// Of that, on coded flows: bytes neither copied nor named.
     pub new: u64,
 }
 

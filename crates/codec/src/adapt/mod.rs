@@ -1,9 +1,8 @@
 //! Effort for CPU: a controller that lowers the entropy stage of new bytes while encoding holds traffic up
 //! [EndRE §4, §5.1].
 //!
-//! It is fed with what the last moments showed ([`Load`]) and asked for each block what is left of the block's plan
-//! ([`Controller::apply`]). Repeats are looked for at every level but the last one of [`Adapt::Speed`].
-//! `docs/internals/adaptation.md` says how it decides and why.
+//! It is fed with recent loads ([`Load`]) and asked for each block's share of its plan ([`Controller::apply`]). Repeats
+//! are looked for at every level but the last one of [`Adapt::Speed`]. Reasons are in `docs/internals/adaptation.md`.
 
 mod delivered;
 mod levels;
@@ -90,22 +89,22 @@ impl Reason {
 
 /// How a controller stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PaceStats {
+pub struct AdaptStats {
     /// What effort is traded for.
     pub adapt: Adapt,
-    /// What is left of the peer's own plan for blocks that are mostly new; `None`: blocks are not coded.
+    /// The peer's own plan as lowered for mostly new blocks; `None`: blocks are not coded.
     pub plan: Option<Plan>,
     /// The level; 0 is as configured.
-    pub rung: usize,
+    pub level: usize,
     /// How many there are.
-    pub rungs: usize,
+    pub levels: usize,
     /// Why it is not another.
     pub reason: Reason,
     /// Changes of the level so far.
     pub changes: u64,
 }
 
-impl fmt::Display for PaceStats {
+impl fmt::Display for AdaptStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.plan {
             None => f.write_str("blocks are not coded")?,
@@ -119,7 +118,7 @@ impl fmt::Display for PaceStats {
             Reason::Recovering => "more is possible again",
             Reason::Probe => "looking whether blocks repeat",
         };
-        write!(f, " (step {} of {}): {why}", self.rung, self.rungs.saturating_sub(1))
+        write!(f, " (step {} of {}): {why}", self.level, self.levels.saturating_sub(1))
     }
 }
 
@@ -129,7 +128,7 @@ pub struct Controller {
     adapt: Adapt,
     plan: Plan,
     levels: Vec<Level>,
-    rung: usize,
+    level: usize,
     reason: Reason,
     changes: u64,
     /// Where the last loads pointed to, and for how long they did.
@@ -137,13 +136,13 @@ pub struct Controller {
     quiet: Now,
     /// When there was traffic last.
     seen: Now,
-    /// Thousandths of all processors that nobody used of late.
+    /// Thousandths of all processors nobody used of late.
     idle: f64,
     /// What the present level delivers.
     delivered: Delivered,
     /// How idle processors were when the configured plan was left.
     lowered_idle: f64,
-    /// What other levels delivered, and when that was.
+    /// Deliveries at other levels, and their times.
     known: Vec<Option<(Rate, Now)>>,
     /// The last step up, while it may still turn out to have been wrong.
     trial: Option<Trial>,
@@ -155,7 +154,7 @@ pub struct Controller {
 struct Trial {
     from: usize,
     since: Now,
-    /// What the level before delivered, if that was seen.
+    /// The rate of the level before, if seen.
     before: Option<Rate>,
     /// How idle the processors were then.
     idle: f64,
@@ -177,7 +176,7 @@ enum Direction {
 }
 
 impl Controller {
-    /// Starts at the configured plans; `plan` is the one that [`PaceStats`] tells of.
+    /// Starts at the configured plans; `plan` is the one that [`AdaptStats`] tells of.
     pub fn new(adapt: Adapt, plan: Plan, others: &[Plan]) -> Self {
         let plans: Vec<Plan> = [&[plan], others].concat();
         let levels = levels::levels(&plans, adapt);
@@ -186,7 +185,7 @@ impl Controller {
             plan,
             known: vec![None; levels.len()],
             levels,
-            rung: 0,
+            level: 0,
             reason: if adapt == Adapt::Off { Reason::Off } else { Reason::Configured },
             changes: 0,
             wish: None,
@@ -202,22 +201,22 @@ impl Controller {
 
     /// Returns what is left of a block's plan; `None`: it is not to be coded.
     pub fn apply(&self, plan: &Plan) -> Option<Plan> {
-        self.levels.get(self.rung).and_then(|level| level.apply(plan))
+        self.levels.get(self.level).and_then(|level| level.apply(plan))
     }
 
     /// Returns the level; 0 is as configured.
-    pub fn rung(&self) -> usize {
-        self.rung
+    pub fn level(&self) -> usize {
+        self.level
     }
 
     /// Returns how it stands.
-    pub fn stats(&self) -> PaceStats {
+    pub fn stats(&self) -> AdaptStats {
         let of_new = |plan: Plan| Plan { entropy: plan.entropy_of_new(), busy_entropy: None, ..plan };
-        PaceStats {
+        AdaptStats {
             adapt: self.adapt,
             plan: self.apply(&self.plan).map(of_new),
-            rung: self.rung,
-            rungs: self.levels.len(),
+            level: self.level,
+            levels: self.levels.len(),
             reason: self.reason,
             changes: self.changes,
         }
@@ -243,7 +242,7 @@ impl Controller {
         }
         if self.trial.is_some_and(|trial| now.saturating_sub(trial.since) >= TRIAL) {
             (self.trial, self.failure) = (None, None);
-            self.reason = if self.rung == 0 { Reason::Configured } else { Reason::EncoderBound };
+            self.reason = if self.level == 0 { Reason::Configured } else { Reason::EncoderBound };
         }
         let wish = self.wish(&load, now);
         match self.sustained(wish, &load) {
@@ -256,7 +255,7 @@ impl Controller {
     /// Nothing is sent: after a while the configured plan holds again.
     fn rest(&mut self, span: Now) -> bool {
         self.quiet = self.quiet.saturating_add(span);
-        if self.quiet < SILENCE || self.rung == 0 {
+        if self.quiet < SILENCE || self.level == 0 {
             return false;
         }
         self.forget();
@@ -272,12 +271,12 @@ impl Controller {
     /// Returns where a load points to.
     fn wish(&self, load: &Load, now: Now) -> Option<Direction> {
         let is_new = load.new.saturating_mul(FEW_SHARE as u64) >= load.plain;
-        if load.is_held_up() && is_new && self.rung < self.last() {
+        if load.is_held_up() && is_new && self.level < self.last() {
             return Some(Direction::Down);
         }
-        let may_rise = self.rung > 0 && self.may_raise(now);
+        let may_rise = self.level > 0 && self.may_raise(now);
         // No block that is not coded says whether it repeats something.
-        let is_blind = self.levels.get(self.rung) == Some(&Level::Uncoded);
+        let is_blind = self.levels.get(self.level) == Some(&Level::Uncoded);
         (may_rise && (load.has_time() || is_blind || self.has_eased())).then_some(Direction::Up)
     }
 
@@ -293,7 +292,7 @@ impl Controller {
         };
         let (direction, time) = self.wish?;
         let enough = match direction {
-            Direction::Down if self.rung > 0 || self.trial.is_some() || load.is_starved() => EVIDENCE_DOWN,
+            Direction::Down if self.level > 0 || self.trial.is_some() || load.is_starved() => EVIDENCE_DOWN,
             Direction::Down => PATIENCE,
             Direction::Up => EVIDENCE_UP,
         };
@@ -308,13 +307,13 @@ impl Controller {
         if keeps_coding { last - 1 } else { last }
     }
 
-    /// Goes down, unless that is known to be no faster; returns whether it went.
+    /// Goes down, unless known to be no faster; returns whether it went.
     fn lower(&mut self, load: &Load, now: Now) -> bool {
         if self.trial.is_some() {
             // Encoding holds traffic up again: that is right only if more is delivered all the same.
             return self.trial_pays() == Some(false) && self.take_back(now);
         }
-        let next = self.rung + 1;
+        let next = self.level + 1;
         let is_known = self.known.iter().skip(next).any(Option::is_some);
         let coded = self.levels.iter().rposition(|level| *level != Level::Uncoded).unwrap_or(0);
         // A level on the way costs a while each, and the way back up is short.
@@ -325,7 +324,7 @@ impl Controller {
         if gain.is_some_and(|gain| gain < WORTH_IT) {
             return false;
         }
-        if self.rung == 0 {
+        if self.level == 0 {
             self.lowered_idle = self.idle.min(f64::from(load.idle_permille));
         }
         self.remember(now);
@@ -335,11 +334,11 @@ impl Controller {
 
     /// Goes up, on trial: one level, or to the configured plan if other load has gone.
     fn raise(&mut self, now: Now) -> bool {
-        let is_blind = self.levels.get(self.rung) == Some(&Level::Uncoded);
-        let target = if self.has_eased() && self.failure.is_none() { 0 } else { self.rung - 1 };
+        let is_blind = self.levels.get(self.level) == Some(&Level::Uncoded);
+        let target = if self.has_eased() && self.failure.is_none() { 0 } else { self.level - 1 };
         let before = self.delivered.rate();
         self.remember(now);
-        self.trial = Some(Trial { from: self.rung, since: now, before, idle: self.idle });
+        self.trial = Some(Trial { from: self.level, since: now, before, idle: self.idle });
         self.enter(
             target,
             match target {
@@ -351,7 +350,7 @@ impl Controller {
         true
     }
 
-    /// Goes back to where the present trial came from; returns that it did.
+    /// Goes back to the level before the present trial; returns whether there was one.
     fn take_back(&mut self, now: Now) -> bool {
         let Some(Trial { from, idle, .. }) = self.trial.take() else { return false };
         let wait = self.failure.map_or(FIRST_WAIT, |failure| (failure.wait * 2).min(LAST_WAIT));
@@ -384,8 +383,8 @@ impl Controller {
         }
     }
 
-    /// Whether a step up may be tried: not right after one that failed, unless other load has gone since, and while
-    /// another one is tried only once enough was seen of that.
+    /// Whether a step up may be tried: not right after a failed one, unless other load has gone since, and during a
+    /// trial only after enough evidence.
     fn may_raise(&self, now: Now) -> bool {
         let has_seen = self.trial.is_none() || self.delivered.rate().is_some();
         let is_over = |failure: Failure| {
@@ -402,13 +401,13 @@ impl Controller {
     /// Remembers what the present level delivers.
     fn remember(&mut self, now: Now) {
         let rate = self.delivered.early_rate();
-        if let (Some(known), Some(rate)) = (self.known.get_mut(self.rung), rate) {
+        if let (Some(known), Some(rate)) = (self.known.get_mut(self.level), rate) {
             *known = Some((rate, now));
         }
     }
 
-    fn enter(&mut self, rung: usize, reason: Reason) {
-        (self.rung, self.reason) = (rung, reason);
+    fn enter(&mut self, level: usize, reason: Reason) {
+        (self.level, self.reason) = (level, reason);
         self.changes += 1;
         (self.wish, self.delivered) = (None, Delivered::default());
     }
@@ -418,8 +417,8 @@ impl Controller {
 const SILENCE: Now = Now::from_secs(3);
 /// How long encoding has to hold traffic up before effort is lowered.
 const EVIDENCE_DOWN: Now = Now::from_millis(400);
-/// The same for leaving the configured plan while processors are idle: the link is then faster than the encoder, which
-/// few are for long, and whoever configured the plan did so for the bytes.
+/// The same for leaving the configured plan while processors are idle: the link is then faster than the encoder, as few
+/// are for long, and the plan was configured for the bytes.
 const PATIENCE: Now = Now::from_secs(10);
 /// How long there has to be time before effort is raised.
 const EVIDENCE_UP: Now = Now::from_millis(600);
@@ -432,7 +431,7 @@ const LAST_WAIT: Now = Now::from_secs(60);
 const REMEMBERED: Now = Now::from_secs(60);
 /// How many times the rate a level has to deliver to be worth a change.
 const WORTH_IT: f64 = 1.05;
-/// A step up that delivers less than this part of what the level before did was wrong.
+/// A step up delivering less than this part of the level before was wrong.
 const SLOWED: f64 = 0.9;
 /// At this part, nothing more has to be seen.
 const FAR_SLOWED: f64 = 0.6;

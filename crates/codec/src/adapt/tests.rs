@@ -6,7 +6,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use super::*;
 use crate::entropy::Entropy;
 
-/// What a level truly takes, of which the controller sees only what it tries.
+/// The true cost of each level; the controller sees only the levels it tries.
 #[derive(Clone, Copy, Debug)]
 struct Truth {
     /// Nanoseconds of CPU for each plain byte.
@@ -58,8 +58,8 @@ impl World {
         }
     }
 
-    fn truth(&self, rung: usize) -> Truth {
-        let Some(plan) = self.controller.levels[rung].apply(&self.plan) else {
+    fn truth(&self, level: usize) -> Truth {
+        let Some(plan) = self.controller.levels[level].apply(&self.plan) else {
             return Truth { cost: 0.2, share: 1.0 };
         };
         let is_few = self.new <= 1.0 / FEW_SHARE as f64;
@@ -73,29 +73,29 @@ impl World {
         Truth { cost: 0.5 + cost * self.new, share: 0.01 + share * self.new }
     }
 
-    fn sender_rate(&self, rung: usize) -> f64 {
-        let Truth { cost, share } = self.truth(rung);
+    fn sender_rate(&self, level: usize) -> f64 {
+        let Truth { cost, share } = self.truth(level);
         1.0 / (self.stretch * (cost + WRITING * share))
     }
 
-    fn rate(&self, rung: usize) -> f64 {
-        self.sender_rate(rung).min(self.link / self.truth(rung).share).min(self.demand)
+    fn rate(&self, level: usize) -> f64 {
+        self.sender_rate(level).min(self.link / self.truth(level).share).min(self.demand)
     }
 
     fn best(&self) -> f64 {
-        (0..self.controller.levels.len()).map(|rung| self.rate(rung)).fold(0.0, f64::max)
+        (0..self.controller.levels.len()).map(|level| self.rate(level)).fold(0.0, f64::max)
     }
 
     fn tick(&mut self) {
-        let rung = self.controller.rung();
+        let level = self.controller.level();
         let unit = self.rng.next_u32() as f64 / f64::from(u32::MAX) * 2.0 - 1.0;
-        let rate = self.rate(rung) * (1.0 + self.noise * unit);
+        let rate = self.rate(level) * (1.0 + self.noise * unit);
         let span = TICK.as_secs_f64() * 1e9;
         let plain = rate * span;
-        let working = (plain / self.sender_rate(rung)).min(span);
-        let is_idle = self.demand <= self.rate(rung);
+        let working = (plain / self.sender_rate(level)).min(span);
+        let is_idle = self.demand <= self.rate(level);
         let active = if is_idle { working } else { span };
-        let is_coded = self.controller.levels[rung] != Level::Uncoded;
+        let is_coded = self.controller.levels[level] != Level::Uncoded;
         let time = |nanos: f64| Now::from_nanos(nanos as u64);
         let load = Load {
             span: TICK,
@@ -107,7 +107,7 @@ impl World {
         };
         self.now += TICK;
         self.controller.handle_load(load, self.now);
-        self.trace.push((rate, rung));
+        self.trace.push((rate, level));
     }
 
     /// Runs for some seconds and returns the mean rate over the last `of`.
@@ -123,7 +123,7 @@ impl World {
         self.trace[from..].windows(2).filter(|pair| pair[0].1 != pair[1].1).count()
     }
 
-    fn stats(&self) -> PaceStats {
+    fn stats(&self) -> AdaptStats {
         self.controller.stats()
     }
 }
@@ -187,7 +187,7 @@ fn levels_of_any_load_are_in_range() {
         for at in 0..5000u64 {
             controller.handle_load(any_load(&mut rng), TICK * at as u32);
             let stats = controller.stats();
-            assert!(stats.rung < stats.rungs, "seed {seed}: {stats:?}");
+            assert!(stats.level < stats.levels, "seed {seed}: {stats:?}");
         }
     }
 }
@@ -253,14 +253,14 @@ fn fast_link_on_idle_processors_lowers_effort_late() {
     for seed in seeds() {
         let mut world = World::new(Adapt::Savings, Entropy::Zstd(3), seed);
         world.run(9, 1);
-        assert_eq!(world.controller.rung(), 0, "seed {seed}");
+        assert_eq!(world.controller.level(), 0, "seed {seed}");
         let rate = world.run(60, 50);
         assert!(rate >= 0.9 * world.best(), "seed {seed}: {rate} of {}", world.best());
     }
 }
 
 #[test]
-fn path_with_room_gets_the_richest_entropy_that_fills_it() {
+fn path_with_room_gets_the_richest_entropy_to_fill_it() {
     for seed in seeds() {
         for (entropy, link, stretch) in
             [(3, 100.0, 4.0), (6, 100.0, 8.0), (6, 200.0, 4.0), (1, 400.0, 3.0), (19, 30.0, 4.0)]
@@ -286,12 +286,12 @@ fn savings_come_back_soon_after_the_load_has_gone() {
         for turn in 0..5 {
             world.stretch = 8.0;
             world.run(20, 1);
-            assert!(world.controller.rung() > 0, "seed {seed}, turn {turn}");
+            assert!(world.controller.level() > 0, "seed {seed}, turn {turn}");
             world.stretch = 1.0;
             world.run(6, 1);
             let stats = world.stats();
             let configured = (0, Reason::Configured);
-            assert_eq!((stats.rung, stats.reason), configured, "seed {seed}, turn {turn}");
+            assert_eq!((stats.level, stats.reason), configured, "seed {seed}, turn {turn}");
         }
     }
 }
@@ -318,10 +318,10 @@ fn silence_brings_the_configured_plan_back() {
     let mut world = World::new(Adapt::Savings, Entropy::Zstd(6), 1);
     world.stretch = 10.0;
     world.run(10, 1);
-    assert!(world.controller.rung() > 0);
+    assert!(world.controller.level() > 0);
     world.demand = 0.0;
     world.run(3, 1);
-    assert_eq!((world.stats().rung, world.stats().reason), (0, Reason::Configured));
+    assert_eq!((world.stats().level, world.stats().reason), (0, Reason::Configured));
 }
 
 #[test]
@@ -330,10 +330,10 @@ fn traffic_with_pauses_gets_the_configured_plan() {
         let mut world = World::new(Adapt::Savings, Entropy::Zstd(6), seed);
         world.stretch = 2.0;
         world.run(20, 1);
-        assert!(world.controller.rung() > 0, "seed {seed}");
+        assert!(world.controller.level() > 0, "seed {seed}");
         world.demand = 0.3 * world.sender_rate(0);
         world.run(20, 1);
-        assert_eq!(world.controller.rung(), 0, "seed {seed}");
+        assert_eq!(world.controller.level(), 0, "seed {seed}");
         let changes = world.stats().changes;
         world.run(100, 1);
         assert_eq!(world.stats().changes, changes, "seed {seed}");
@@ -341,11 +341,11 @@ fn traffic_with_pauses_gets_the_configured_plan() {
 }
 
 #[test]
-fn controller_that_is_off_changes_nothing() {
+fn switched_off_controller_changes_nothing() {
     let mut world = World::new(Adapt::Off, Entropy::Zstd(19), 1);
     world.stretch = 10.0;
     world.run(30, 1);
     let stats = world.stats();
-    assert_eq!((stats.rung, stats.rungs, stats.reason, stats.changes), (0, 1, Reason::Off, 0));
+    assert_eq!((stats.level, stats.levels, stats.reason, stats.changes), (0, 1, Reason::Off, 0));
     assert_eq!(stats.plan, Some(world.plan));
 }

@@ -1,4 +1,4 @@
-//! What the receiving half asks of the chunk store, and what it is told.
+//! Requests of the receiving half to the chunk store, and replies.
 
 use bytes::Bytes;
 
@@ -7,10 +7,10 @@ use crate::wanax::shed::Disk;
 use crate::wanax::{ChunkName, NameKey, Shape};
 use crate::wire::Sought;
 
-/// What the receiving half asks of the chunk store, which its owner keeps.
+/// A request of the receiving half to the chunk store, kept by its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreRequest {
-    /// Read a chunk; the answer has the same ticket. A chunk that is not what its name says is none.
+    /// Read a chunk; the answer has the same ticket. A chunk unlike its name is none.
     Read {
         /// Names the request within this half.
         ticket: u64,
@@ -50,8 +50,7 @@ pub enum StoreRequest {
 pub enum Purpose {
     /// Some of them are read next: a block waits, so it is answered before anything else is asked.
     Plan,
-    /// The peer wants to know which can be read at all. It does not wait, so whoever else has chunks may be asked for
-    /// them first.
+    /// The peer asks for readable chunks. It does not wait, so other holders may be asked for them first.
     Survey,
 }
 
@@ -62,7 +61,7 @@ pub enum StoreReply {
     Found {
         /// The request's ticket.
         ticket: u64,
-        /// The chunk, of the length that was asked for and under the name.
+        /// The chunk, of the length asked for and under the name.
         bytes: Bytes,
     },
     /// There is no such chunk.
@@ -76,7 +75,7 @@ pub enum StoreReply {
         ticket: u64,
     },
     /// The chunk may be there and cannot be read now: too many wait, or the disk is not asked. It is asked for over the
-    /// network, and nobody forgets that it is there.
+    /// network, and nobody forgets it is there.
     Busy {
         /// The request's ticket.
         ticket: u64,
@@ -85,7 +84,7 @@ pub enum StoreReply {
     Places {
         /// The request's ticket.
         ticket: u64,
-        /// Of each chunk, in their order. Those that are left out at the end take a read of the own disk each.
+        /// Of each chunk, in their order. Those left out at the end take a read of the own disk each.
         places: Vec<ChunkPlace>,
         /// The disks of neighbours that places speak of; the own one is as [`StoreState`] says.
         neighbours: Vec<Disk>,
@@ -109,12 +108,12 @@ pub enum ChunkPlace {
 }
 
 impl StoreReply {
-    /// Answers [`StoreRequest::Peek`] for a store that knows nothing better: each chunk takes a read of its own.
+    /// Answers [`StoreRequest::Peek`] for a store knowing nothing better: each chunk takes a read of its own.
     pub const fn each_apart(ticket: u64) -> Self {
         Self::Places { ticket, places: Vec::new(), neighbours: Vec::new() }
     }
 
-    /// Returns the ticket of the request that is answered.
+    /// Returns the ticket of the request answered.
     pub const fn ticket(&self) -> u64 {
         match self {
             Self::Found { ticket, .. }
@@ -129,11 +128,11 @@ impl StoreReply {
 /// How a chunk store stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreState {
-    /// Chunks that wait to be read or are being read, of all links.
+    /// Chunks waiting to be read or are being read, of all links.
     pub queued: u32,
     /// How long a read of the disk takes once it is its turn; one may bring several chunks.
     pub service_time: Now,
-    /// How long ago the oldest chunk that is held was put, in seconds; 0 while nothing is held.
+    /// How long ago the oldest chunk held was put, in seconds; 0 while nothing is held.
     pub age_secs: u64,
     /// Whether chunks are being taken.
     pub taking: bool,

@@ -1,7 +1,8 @@
 //! The sending half of a codec, and its ports.
 
 use super::{
-    AskedOf, Behind, Heard, LogWrite, Payload, PeerFault, PeerState, PreparedLog, SendEvent, SendStats,
+    Cut, Heard, LogWrite, Payload, PeerFault, PeerState, PendingChunks, PreparedLog, SendEvent, SendStats,
+    Tail,
 };
 use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
 use crate::wire::{FlowId, LaneId, Message, Probe};
@@ -9,7 +10,7 @@ use crate::{Now, Plan};
 
 /// The sending half of a codec.
 ///
-/// What only some codecs have is behind ports: a log that outlives the process, names of stored chunks. A codec without
+/// What only some codecs have is behind ports: a log outliving the process, names of stored chunks. A codec without
 /// them leaves the provided methods as they are.
 pub trait Encoder {
     /// Encodes a block and appends its frame; the caller has checked that there is [room](EncoderLoad::has_room), and the
@@ -17,8 +18,7 @@ pub trait Encoder {
     fn handle_payload(&mut self, payload: Payload, lane: LaneId, now: Now, out: &mut Vec<u8>);
     /// Appends the frame of a sequenced message.
     fn handle_message(&mut self, flow: FlowId, message: Message, lane: LaneId, out: &mut Vec<u8>);
-    /// Takes a frame of the decoder, of a type that [belongs](crate::wire::owner) to the encoder, from a lane that is
-    /// there.
+    /// Takes a frame of the decoder, of a type [owned](crate::wire::owner) by the encoder, from a live lane.
     ///
     /// # Errors
     /// A malformed frame; feedback on what was never sent.
@@ -56,29 +56,20 @@ pub trait Encoder {
 
     /// Says again everything that was said before: the control lane is a new one.
     fn resend_control_state(&mut self) {}
-    /// Whether blocks with this plan are to be cut by [`Self::block_end`].
+    /// Whether blocks with this plan are to be cut by [`Self::cut`].
     fn is_naming(&self, _plan: &Plan) -> bool {
         false
     }
-    /// Returns how long the next block of a flow with this plan should be that is taken off the front of `bytes`, so that
-    /// what is repeated is cut alike. A block has at most `most` bytes, but one of which only a name or a copy is to cross
-    /// may have up to [`crate::wire::MAX_BLOCK`].
-    fn block_end(
-        &mut self,
-        _flow: FlowId,
-        _plan: &Plan,
-        bytes: &[u8],
-        _behind: Behind,
-        most: usize,
-        _now: Now,
-    ) -> usize {
-        bytes.len().min(most)
+    /// Cuts the next block of a flow with this plan from the front of `bytes`, so repeats are cut alike. A block has at
+    /// most `most` bytes, but up to [`crate::wire::MAX_BLOCK`] if only a name or a copy of it is to cross.
+    fn cut(&mut self, _flow: FlowId, _plan: &Plan, bytes: &[u8], _tail: Tail, most: usize, _now: Now) -> Cut {
+        Cut::at(bytes.len().min(most))
     }
-    /// Returns what waits to be sent of a block's chunks, if anything does.
-    fn asked_of(&self, _seq: u64) -> Option<AskedOf> {
+    /// Returns a block's pending chunks, if there are any.
+    fn pending_chunks(&self, _seq: u64) -> Option<PendingChunks> {
         None
     }
-    /// Returns the log that outlives the process, if the codec has one.
+    /// Returns the log outliving the process, if the codec has one.
     fn log(&self) -> Option<&dyn EncoderLog> {
         None
     }
@@ -99,19 +90,17 @@ pub trait Encoder {
 /// A kind of what is sent again, or sent because the peer asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// The next item that a flow lost with its lane, now on this lane.
+    /// The next item a flow lost with its lane, now on this lane.
     Lost(FlowId, LaneId),
     /// The next block that is to be sent again.
     Block,
-    /// The chunks that were asked for of the next block.
-    Asked,
-    /// The chunks that the peer's store did not have, of the next block that was sent on this lane.
-    Lacked(LaneId),
-    /// Chunks of one block: those of [`Repair::Lacked`] for a lane, or without one those of [`Repair::Asked`].
-    Answer {
+    /// The pending chunks of the next block: for any lane, or for this one.
+    Chunks(Option<LaneId>),
+    /// Pending chunks of one block.
+    ChunksOf {
         /// The block.
         seq: u64,
-        /// The lane.
+        /// As in [`Repair::Chunks`].
         lane: Option<LaneId>,
         /// At most so many bytes of them, or one if that is longer.
         most: usize,
@@ -121,14 +110,14 @@ pub enum Repair {
 /// How things stand with an encoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncoderLoad {
-    /// The memory of what is not acknowledged: plain bytes of blocks, and what is kept beside them.
+    /// The memory of unacknowledged items: plain bytes of blocks, and names beside them.
     pub kept_bytes: u64,
     /// Whether another item may be sent before older ones are acknowledged.
     pub has_room: bool,
     /// Whether repairs wait to be sent.
     pub has_repairs: bool,
-    /// Whether chunks that were asked for wait to be sent.
-    pub has_asked: bool,
+    /// Whether chunks are pending for any lane.
+    pub has_pending_chunks: bool,
     /// What was done since the start because the peer said something, in steps of some tens of nanoseconds.
     pub work: u64,
 }
@@ -142,12 +131,12 @@ pub struct Pending {
     pub lost: bool,
 }
 
-/// A log of an encoder that outlives the process.
+/// A log of an encoder outliving the process.
 pub trait EncoderLog {
     /// Sets how many of the last bytes this end has memory for, at most the capacity, and tells the receiving half
     /// with the next [`Encoder::poll_control`].
     fn set_limit(&mut self, limit: u64, now: Now);
-    /// Forgets everything that was remembered: the log starts over, and no chunk is named until it was sent again.
+    /// Forgets everything remembered: the log starts over, and no chunk is named until it was sent again.
     fn clear_log(&mut self);
     /// Gives the memory of the log back while nobody uses it: what is on disk can come back with
     /// [`Self::restore_log`]. Until then nothing older is referred to. Returns false, and does nothing, while anything
@@ -157,8 +146,8 @@ pub trait EncoderLog {
     fn restore_log(&mut self, log: Option<PreparedLog>);
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
     fn poll_log_write(&mut self) -> Option<LogWrite>;
-    /// Returns the first piece of what is remembered from an offset on, of at most one block, for a disk that has nothing
-    /// of it; none if there is no more, or it is not in memory.
+    /// Returns the first remembered piece from an offset on, of at most one block, for an empty disk; none if there is
+    /// no more, or it is not in memory.
     fn log_piece(&self, from: u64) -> Option<LogWrite>;
 }
 
@@ -168,11 +157,11 @@ pub trait EncoderNames {
     /// [`save_by`](crate::wanax::hints::save_by), are for the next process's
     /// [`NamesConfig::saved`](crate::wanax::NamesConfig::saved). `None` if nothing is known.
     fn save_hints(&self, at: SavePosition) -> Option<SavedPiece>;
-    /// Takes chunks that the peer can read, though this half did not send them.
+    /// Takes chunks the peer can read, though this half did not send them.
     fn handle_stored(&mut self, chunks: &[PackedTag], now: Now);
     /// Says whether others than the peer can read what is put into its store, and [`SendEvent::Stored`] is wanted.
     fn tell_stored(&mut self, wanted: bool);
-    /// Returns the question whether the peer's store has what is believed of it, which [`Encoder::poll_control`] has once the
-    /// peer is met, to be put into the hello: a peer that hears that first answers right behind its own.
+    /// Returns the question about chunks believed to be in the peer's store, due with [`Encoder::poll_control`] once
+    /// the peer is met, to be put into the hello: a peer with an early question answers right behind its own hello.
     fn probe(&self) -> Option<Probe>;
 }

@@ -1,8 +1,7 @@
 //! The contract of a codec: a sending half and a receiving half for each direction of a link.
 //!
-//! One grammar of verbs: `handle_*` takes what happened, `poll_*` gives the work that follows. Mutate once,
-//! then drain every output. Nothing blocks, and nothing fails on a peer's account except by a [`PeerFault`],
-//! which costs the peer its lane.
+//! One grammar of verbs: `handle_*` takes an event, `poll_*` gives the work following. Mutate once, then drain every
+//! output. Nothing blocks, and nothing fails on a peer's account except by a [`PeerFault`]: it costs the peer its lane.
 //!
 //! The two halves speak through frames. A lane carries frames in order; lanes are independent of each other.
 //! Sending is pulled: the caller asks for a frame only when the lane's socket can take it, so whatever has
@@ -44,18 +43,45 @@ pub struct Payload {
     pub fin: bool,
     /// How the bytes are to be coded; `None`: they are neither scanned nor remembered.
     pub plan: Option<Plan>,
+    /// The known blocks within them, from [`Encoder::cut`].
+    pub parts: Parts,
 }
 
-/// What is behind the bytes that a block is cut from.
+/// A block's end, chosen by [`Encoder::cut`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// The block's length.
+    pub len: usize,
+    /// The known blocks within it, for its [`Payload`].
+    pub parts: Parts,
+}
+
+impl Cut {
+    /// A block of this length, in one part.
+    pub fn at(len: usize) -> Self {
+        Self { len, parts: Parts::default() }
+    }
+}
+
+/// Several blocks in one, each known to the peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// The end of each; none if the block is one by itself.
+    pub ends: Vec<usize>,
+    /// Whether they make up a root together.
+    pub are_root: bool,
+}
+
+/// The rest of a stream behind the bytes to be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behind {
-    /// More of the stream, or it is about to come.
+pub enum Tail {
+    /// More, here or about to come.
     More,
-    /// More of the stream that cannot be sent now. A block that ends nowhere in the bytes does so where a smaller chunk
-    /// ends, if one does that far from their front.
-    Later(usize),
-    /// Nothing; the stream ends.
-    Nothing,
+    /// More, without credit for now. A block without an end of its own in the bytes ends with a smaller chunk, if there is
+    /// one at this distance from their front or further.
+    Blocked(usize),
+    /// None: the stream ends.
+    EndOfStream,
 }
 
 /// What the receiving half delivers, in any order of flow offsets; each item exactly once.
@@ -81,7 +107,7 @@ pub enum Delivery {
     },
 }
 
-/// Bytes of a log that its owner may write to disk, so that they outlive the process.
+/// Bytes of a log its owner may write to disk, so they outlive the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogWrite {
     /// The epoch.
@@ -102,7 +128,7 @@ impl LogWrite {
     }
 }
 
-/// A log that was found on disk. What it holds is verified; the two halves still compare notes before using it.
+/// A log found on disk. What it holds is verified; the two halves still compare notes before using it.
 #[derive(Debug)]
 pub struct SavedLog {
     /// The epoch.
@@ -114,8 +140,8 @@ pub struct SavedLog {
 }
 
 impl SavedLog {
-    /// Makes it a log of this capacity, with what of it has room in one: ends that offer different sizes use the smaller.
-    /// What does not have it already is copied, which takes as long as a log is large.
+    /// Makes it a log of this capacity, with the content for which there is room: ends with different offers use the
+    /// smaller. The rest is copied, taking as long as a log is large.
     pub fn fit(mut self, capacity: u64) -> Self {
         if self.log.capacity() != capacity {
             let before = std::mem::replace(&mut self.log, Log::new(capacity as usize));
@@ -127,7 +153,7 @@ impl SavedLog {
     }
 }
 
-/// Something that the sending half's owner should know.
+/// Something the sending half's owner should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendEvent {
     /// The flow has nothing unacknowledged any more.
@@ -152,7 +178,7 @@ pub enum SendEvent {
     Stored(Vec<PackedTag>),
     /// What was saved of the hints cannot be used; chunks are named once they were sent again.
     HintsLost(HintsError),
-    /// The peer's store does not have most of a few chunks that it should, and is the one that it was: it may have lost
+    /// The peer's store does not have most of a few chunks it should, and is the one it was: it may have lost
     /// everything, and little is named until some names were right.
     StoreDoubted {
         /// So many are not there.
@@ -162,7 +188,7 @@ pub enum SendEvent {
     },
 }
 
-/// Something that the receiving half's owner should know.
+/// Something the receiving half's owner should know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveEvent {
     /// The log goes on or starts over, as the first coded block of another epoch or of a new peer shows: the sending
@@ -180,21 +206,21 @@ pub enum ReceiveEvent {
 pub struct PeerState {
     /// Log capacity to be used: the smaller of both offers.
     pub capacity: u64,
-    /// Streaming entropy contexts that the peer keeps.
+    /// Streaming entropy contexts the peer keeps.
     pub contexts: usize,
     /// What the peer's receiving half still has.
     pub claim: Option<LogClaim>,
-    /// The id of the store into which the peer puts what it receives; `None`: it has none.
+    /// The id of the store into the peer puts what it receives; `None`: it has none.
     pub store: Option<u64>,
     /// Chunks of fewer bytes may be named to the peer by their tags alone; 0: none.
     pub short_names_below: u32,
-    /// Whether the peer has shown that it is of the group of [`NamesConfig::group`](crate::wanax::NamesConfig::group),
-    /// under whose key it is named chunks. It may ask others for them, by their full names: those that it did not
-    /// acknowledge itself, and large ones while its own disk is busy.
+    /// Whether the peer has shown it is of the group of [`NamesConfig::group`](crate::wanax::NamesConfig::group), under
+    /// whose key it is named chunks. It may ask others for them, by their full names: those it did not acknowledge
+    /// itself, and large ones while its own disk is busy.
     pub is_of_group: bool,
-    /// How the digests are made of blocks that nobody compared byte by byte.
+    /// How the digests are made of blocks nobody compared byte by byte.
     pub strong: StrongKind,
-    /// Whether the peer understands [blocks that go on](crate::wire::More).
+    /// Whether the peer understands [blocks going on](crate::wire::More).
     pub continues: bool,
 }
 
@@ -209,7 +235,7 @@ pub struct PeerSender {
     pub digest_seed: u64,
     /// How the peer names chunks, if it does.
     pub names: Option<NamesHello>,
-    /// How the peer makes the digests of blocks that nobody compared byte by byte.
+    /// How the peer makes the digests of blocks nobody compared byte by byte.
     pub strong: StrongKind,
     /// Whether the peer understands [what goes on from its lane](crate::wire::More).
     pub continues: bool,
@@ -217,29 +243,29 @@ pub struct PeerSender {
     pub probe: Option<Probe>,
 }
 
-/// Chunks of a block that the peer has asked for.
+/// Pending chunks of a block, requested by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskedOf {
+pub struct PendingChunks {
     /// The block's flow.
     pub flow: FlowId,
-    /// Whether there are some for [`Encoder::poll_repair`].
-    pub repairs: bool,
-    /// The lane for which [`Encoder::poll_repair`] has some, which the peer lacks: the one that brought the block.
+    /// Whether there are some for any lane.
+    pub any_lane: bool,
+    /// The block's lane, if there are some for it: chunks the peer lacks.
     pub lane: Option<LaneId>,
 }
 
-/// What a frame that a sending half took leads to.
+/// What a frame a sending half took leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
     /// Something may wait to be sent again.
     pub repairs: bool,
-    /// The block whose chunks were asked for: see [`Encoder::asked_of`].
+    /// The block whose chunks were asked for: see [`Encoder::pending_chunks`].
     pub asked: Option<u64>,
     /// Something may wait for the control lane.
     pub control: bool,
 }
 
-/// What a receiving half took, for whoever counts it.
+/// A receiving half's input, for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// A block or a message.
@@ -248,7 +274,7 @@ pub enum Arrival {
         flow: FlowId,
         /// Its sequence number.
         seq: u64,
-        /// Whether it says of itself that it was sent before.
+        /// Whether it says of itself it was sent before.
         is_resent: bool,
         /// The flow offset behind its last byte, if it is a block.
         end: Option<u64>,
@@ -293,7 +319,7 @@ pub enum PeerFault {
         /// The first that has not arrived.
         next: u64,
     },
-    /// An acknowledgement of something that was never sent.
+    /// An acknowledgement of something never sent.
     #[error("acknowledgement of {0}, which was never sent")]
     AckOfUnsent(u64),
     /// A flow sent more than its credit.
@@ -314,7 +340,7 @@ pub enum PeerFault {
         /// The flow.
         flow: FlowId,
     },
-    /// Blocks that were sent again, with all that they consist of, and were wrong again and again.
+    /// Blocks sent again, with all that they consist of, and were wrong again and again.
     #[error("blocks do not match their digests however often they are sent again, at last block {seq}")]
     NeverRight {
         /// The last of them.

@@ -15,7 +15,7 @@ pub struct NameCounts {
     pub by_level: [u64; MAX_LEVELS],
 }
 
-/// The levels that are counted apart: as many as any [`Shape`](crate::wanax::Shape) has.
+/// The levels counted apart: as many as any [`Shape`](crate::wanax::Shape) has.
 pub const MAX_LEVELS: usize = 12;
 
 impl NameCounts {
@@ -34,8 +34,8 @@ impl NameCounts {
 pub enum LogStart {
     /// It goes on with what is remembered.
     Resumed {
-        /// Bytes of earlier connections that can be referred to. The receiving half knows the most that it may be: what it
-        /// has claimed. Of that the sending half may have lost some.
+        /// Bytes of earlier connections usable as sources. The receiving half knows the upper bound, its claim; the
+        /// sending half may have lost some of that.
         bytes: u64,
     },
     /// It starts over: nothing is referred to that was remembered.
@@ -48,9 +48,9 @@ pub enum LogStart {
 /// How often a log went on or started over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStarts {
-    /// Times that it went on.
+    /// Times it went on.
     pub resumed: u64,
-    /// Times that it started over.
+    /// Times it started over.
     pub anew: u64,
     /// What became of it last; `None` if it is the first one.
     pub last: Option<LogStart>,
@@ -80,15 +80,15 @@ pub struct SendStats {
     pub uncoded: u64,
     /// Named chunks.
     pub names: NameCounts,
-    /// Named chunks that the peer's store did not have.
+    /// Named chunks the peer's store did not have.
     pub absent: u64,
-    /// Named chunks that the peer asked for.
+    /// Named chunks the peer asked for.
     pub chunks_sent: u64,
     /// Their plain bytes.
     pub chunk_bytes_sent: u64,
     /// Whether chunks can be named: the peer has a store, and this end was told how.
     pub store: bool,
-    /// Chunks of which the peer's store is thought to have a copy; those that are too old are counted too.
+    /// Chunks thought to be in the peer's store; outdated ones are counted too.
     pub hints: u64,
     /// Changes of what is thought of the peer's store, by this process.
     pub hint_changes: u64,
@@ -100,7 +100,7 @@ pub struct SendStats {
     pub noise_left_out: u64,
     /// Blocks and messages sent again.
     pub resent: u64,
-    /// Mismatches that the peer reported.
+    /// Mismatches the peer reported.
     pub mismatches: u64,
     /// The log's epoch.
     pub epoch: u64,
@@ -122,7 +122,7 @@ pub struct SendStats {
     pub unacked: u64,
     /// Memory of log, tables, contexts and kept blocks.
     pub memory: u64,
-    /// Looks at what is kept, made for what the peer said: no faster than that may they grow.
+    /// Steps of work caused by the peer's feedback: bounded by its size.
     pub steps: u64,
 }
 
@@ -141,9 +141,9 @@ pub struct ReceiveStats {
     pub waited: u64,
     /// Blocks asked for again because something they need was missing.
     pub refetched: u64,
-    /// Blocks asked for again because they referred to what this end had given up, of which the peer had not heard.
+    /// Blocks requested again because their sources were given up here, unknown to the peer.
     pub given_up: u64,
-    /// Blocks that referred to offsets that were overwritten: the peer broke the rules of the cache.
+    /// Blocks that referred to offsets overwritten: the peer broke the rules of the cache.
     pub overwritten: u64,
     /// Rebuilt blocks that did not match their digest.
     pub mismatches: u64,
@@ -153,7 +153,7 @@ pub struct ReceiveStats {
     pub log_starts: LogStarts,
     /// The log's capacity.
     pub log_capacity: u64,
-    /// The bytes of log that are held at most, by this end's limit and the peer's.
+    /// The bytes of log held at most, by this end's limit and the peer's.
     pub log_limit: u64,
     /// Log bytes that can be referred to.
     pub log_used: u64,
@@ -165,38 +165,38 @@ pub struct ReceiveStats {
     pub chunks: ChunkStats,
     /// Memory of log, contexts and waiting blocks.
     pub memory: u64,
-    /// Looks at what is kept, made for what the peer sent: no faster than that may they grow.
+    /// Steps of work caused by the peer's frames: bounded by their size.
     pub steps: u64,
 }
 
-/// What became of the chunks that blocks named, since the start.
+/// Outcomes of named chunks, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkStats {
-    /// Chunks that were named.
+    /// Chunks named.
     pub names: NameCounts,
-    /// Those that the store had, in time.
+    /// Those the store had, in time.
     pub hits: NameCounts,
-    /// Chunks that were named before the blocks that bring them were there.
+    /// Chunks named before the blocks bringing them were there.
     pub waited: u64,
-    /// Chunks that the store did not have.
+    /// Chunks the store did not have.
     pub absent: u64,
-    /// Chunks that were damaged.
+    /// Chunks damaged.
     pub failed: u64,
-    /// Chunks that the store may have and did not read: too many waited, or the disk refused.
+    /// Chunks the store may have and did not read: too many waited, or the disk refused.
     pub busy: u64,
-    /// Chunks that were asked for over the network at once, since the disk had too much to do.
+    /// Chunks asked for over the network at once, since the disk had too much to do.
     pub shed: u64,
     /// Chunks that took too long to read, and were asked for as well.
     pub late: u64,
-    /// Bytes of all chunks that were asked for over the network.
+    /// Bytes of all chunks asked for over the network.
     pub requested_bytes: u64,
     /// Bytes of chunks that were asked for over the network and have not come.
     pub pending_bytes: u64,
-    /// Bytes a second that the path is taken to carry; 0 while that is not known, and nothing is shed.
+    /// Bytes a second the path is taken to carry; 0 while that is not known, and nothing is shed.
     pub path_bytes_per_s: u64,
-    /// How long what is asked for over the network waits at the far side, beyond what round trip and rate explain.
+    /// The wait of network requests at the far side, beyond round trip and rate.
     pub path_wait: Now,
-    /// Blocks that were put into the store.
+    /// Blocks put into the store.
     pub put: u64,
     /// Blocks that were to be put and were not: the store takes nothing, or not as fast.
     pub not_put: u64,

@@ -1,8 +1,8 @@
 //! A finer search of flows in which short repeats dominate.
 //!
 //! Repeats of a few dozen bytes between others, such as shuffled lines, mostly lie between markers 64 bytes apart. A
-//! marker each 16 bytes finds them, for about twice the time. So it is tried where many short copies and much that is
-//! new show that it may pay, and kept while it finds more.
+//! marker each 16 bytes finds them, for about twice the time. So it is tried on flows with many short copies and much
+//! new content, and kept while it finds more.
 
 use super::matcher::Copy;
 use crate::{MarkerKind, Matching, Plan};
@@ -24,7 +24,7 @@ pub(crate) struct Density {
 
 #[derive(Clone, Copy, Debug)]
 struct Fine {
-    /// The part that was found before.
+    /// The part found before.
     before: f64,
     /// Bytes since that was compared.
     since: usize,
@@ -84,7 +84,7 @@ impl Density {
         }
     }
 
-    /// Returns the part of the last bytes that was found.
+    /// Returns the part of the last bytes found.
     fn found(&self) -> f64 {
         self.copied as f64 / self.seen.max(1) as f64
     }
@@ -100,7 +100,7 @@ const SHORT: usize = 256;
 const SHORT_SHARE: usize = 8;
 /// There is more to be found if one byte in this many is new.
 const NEW_SHARE: usize = 8;
-/// Bytes after which a finer search is judged, again and again. What it finds grows while the log is indexed anew.
+/// Bytes after which a finer search is judged, again and again. Its finds grow while the log is indexed anew.
 const JUDGED: usize = 2 << 20;
 /// It has to find so much more of the bytes.
 const WORTH_IT: f64 = 0.05;

@@ -1,9 +1,9 @@
-//! What a larger log would have found: repeats of what the log no longer holds.
+//! Hits of a larger log: repeats of lost content.
 //!
-//! A sample of the markers is remembered with where it was last seen, for as long as the log's capacity reaches back,
-//! whatever its limit is. The same content has the same markers, so a sampled marker stands for many: a sixty-fourth
-//! of the log's size tells the whole curve of savings by size (spatially hashed sampling, as of cache miss curves).
-//! The fingerprint table could not: beyond what it can compare with the log, most of what it says is chance.
+//! A sample of the markers is remembered with their last places, for as long as the log's capacity reaches back, at any
+//! limit. The same content has the same markers, so a sampled marker stands for many: a sixty-fourth of the log's size
+//! tells the whole curve of savings by size (spatially hashed sampling, as of cache miss curves). The fingerprint table
+//! could not: beyond its comparison with the log, most of its answers are chance.
 
 use super::matcher::Copy;
 use crate::log::Curve;
@@ -13,7 +13,7 @@ pub(crate) struct Ghosts {
     slots: Vec<(u32, u64)>,
     /// One marker in 2 to the power of `rate` is sampled.
     rate: u32,
-    /// Bytes that a sampled marker stands for.
+    /// Bytes a sampled marker stands for.
     weight: u64,
     capacity: u64,
 }
@@ -29,8 +29,8 @@ impl Ghosts {
         Self { slots: vec![(0, 0); slots as usize], rate, weight: period << rate, capacity }
     }
 
-    /// Takes the markers of a block at `head` that were looked up, in order, and counts those that lie outside of
-    /// `copies` and were seen before `floor`, for `curve`'s first size that `reach` says would have had them.
+    /// Takes the markers of a block at `head` looked up, in order, and counts those lying outside of `copies` and were
+    /// seen before `floor`, for `curve`'s first size that `reach` says would have had them.
     pub(crate) fn note(
         &mut self,
         markers: impl Iterator<Item = (u32, u64)>,
@@ -64,13 +64,13 @@ impl Ghosts {
     }
 }
 
-/// The part of a log's size that its ghosts may take.
+/// The part of a log's size its ghosts may take.
 const SHARE: u64 = 64;
 
 /// With more, nothing becomes clearer.
 const MOST_SLOTS: u64 = 16_384;
 
-/// Which bits of a fingerprint decide whether it is sampled: none that are its index or tag here.
+/// The bits of a fingerprint for the choice of samples: none of its index or tag here.
 const SAMPLE_BITS: u32 = 16;
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_of_what_the_log_lost_are_counted_by_their_distance() {
+    fn repeats_of_lost_content_are_counted_by_distance() {
         let mut ghosts = Ghosts::new(64 << 20, 64);
         let mut curve = Curve::default();
         let blocks = 8192u64;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_or_could_have_been_is_no_ghost() {
+    fn found_or_reachable_repeat_is_no_ghost() {
         let mut ghosts = Ghosts::new(64 << 10, 64);
         let copy = Copy { at: 0, len: 4096, source: crate::log::LogOffset(0) };
         let mut count = |copies: &[Copy], head, floor| {

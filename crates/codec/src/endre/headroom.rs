@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// What a log of which `most` may be in flight leaves free, and the ends that blocks under way set to it.
+/// The free part of a log with at most `most` in flight, and the ends set to it by blocks under way.
 #[derive(Debug)]
 pub(crate) struct Headroom {
     /// What is never gone below, unless no more may be in flight.
@@ -13,7 +13,7 @@ pub(crate) struct Headroom {
     /// The most that was in flight since the head was at `since`.
     peak: u64,
     since: u64,
-    /// The ends set by blocks that may be under way, by number, without those that a later block sets nearer.
+    /// The ends set by blocks that may be under way, by number, without those a later block sets nearer.
     ends: VecDeque<End>,
 }
 
@@ -55,7 +55,7 @@ impl Headroom {
         }
     }
 
-    /// Takes note of the end that a block sets, while blocks from `oldest` on are under way.
+    /// Takes note of the end a block sets, while blocks from `oldest` on are under way.
     pub(crate) fn set_end(&mut self, seq: u64, at: u64, oldest: u64) {
         while self.ends.front().is_some_and(|end| end.seq < oldest) {
             self.ends.pop_front();
@@ -86,7 +86,7 @@ impl Headroom {
 /// If no more than this part was in flight for a while, half as much is left free.
 const SPARE: u64 = 8;
 
-/// Sixteen of the largest blocks; of a log of which less may be in flight all of that.
+/// Sixteen of the largest blocks; of a log with less in flight all of that.
 const LEAST: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
         size: u64,
         head: u64,
         next: u64,
-        /// Where blocks under way began, and the oldest offset that they refer to.
+        /// Where blocks under way began, and the oldest offset they refer to.
         under_way: BTreeMap<u64, (u64, u64)>,
         refused: u64,
     }
@@ -129,7 +129,7 @@ mod tests {
             self.headroom.free(self.size / 4)
         }
 
-        /// Sends a block; `blindly` plants the error that nobody heeds what others refer to.
+        /// Sends a block; `blindly` plants the error nobody heeds what others refer to.
         fn send(&mut self, len: u64, back: u64, blindly: bool) {
             let most = self.size / 4;
             let oldest = self.under_way.first_key_value().map_or(self.next, |(&seq, _)| seq);
@@ -187,13 +187,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_written_over_what_a_block_under_way_refers_to(steps in steps()) {
+        fn sources_of_blocks_under_way_are_never_overwritten(steps in steps()) {
             prop_assert!(!breaks(&steps, false));
         }
     }
 
     #[test]
-    fn what_is_remembered_blindly_is_found_out() {
+    fn blind_remembering_is_detected() {
         let mut runner = TestRunner::deterministic();
         let found =
             (0..200).filter(|_| breaks(&steps().new_tree(&mut runner).unwrap().current(), true)).count();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_doubles_in_each_round_trip_is_never_refused() {
+    fn connection_doubling_each_round_trip_is_never_refused() {
         let mut model = Model::new(64 << 20, LEAST);
         let mut window = 10 * 1460;
         while window < 8 << 20 {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_recent_repeats_is_remembered_at_once_and_what_is_left_free_for_it_given_back() {
+    fn burst_of_repeats_is_remembered_and_its_headroom_given_back() {
         let mut model = Model::new(64 << 20, LEAST);
         (0..200).for_each(|_| model.send(64 << 10, 100, false));
         assert_eq!((model.refused, model.free()), (0, 16 << 20));

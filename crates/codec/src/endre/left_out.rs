@@ -1,6 +1,6 @@
-//! What noise was left out of the log, so that it is known when it comes again.
+//! What noise was left out of the log, so it is known when it comes again.
 
-/// A sample of the markers of blocks that were left out.
+/// A sample of the markers of blocks left out.
 pub(crate) struct LeftOut {
     /// Upper halves of fingerprints; 0 is empty.
     tags: Vec<u32>,
@@ -28,7 +28,7 @@ impl LeftOut {
         known > 0 && 4 * known >= sampled
     }
 
-    /// Notes a block with these fingerprints, which was left out.
+    /// Notes a block with these fingerprints, left out.
     pub(crate) fn note(&mut self, fingerprints: impl Iterator<Item = u64>) {
         for fingerprint in fingerprints {
             let index = self.index(fingerprint);
@@ -61,7 +61,7 @@ fn tag(fingerprint: u64) -> u32 {
 const BYTES_PER_SLOT: u64 = 2048;
 /// Four megabytes of slots. With a log above 2 GiB, a block has fewer samples.
 const MOST_SLOTS: u64 = 1 << 20;
-/// Which bits of a fingerprint decide whether it is sampled: none that are its index or tag.
+/// The bits of a fingerprint for the choice of samples: none of its index or tag.
 const SAMPLE_BITS: u32 = 20;
 const MOST_RATE: u32 = 10;
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn block_shifted_by_some_bytes_is_known_by_a_quarter_of_its_markers() {
+    fn shifted_block_is_known_by_a_quarter_of_its_markers() {
         let mut left_out = LeftOut::new(64 << 20, 64);
         left_out.note(markers(1));
         assert!(left_out.knows(markers(1).skip(500)));

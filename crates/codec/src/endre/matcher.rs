@@ -1,24 +1,23 @@
 //! Max-Match: the longest repeats around fingerprints that occurred before [EndRE §5.2.2].
 //!
-//! Markers of a block are looked up in a table of earlier ones; around each that is found, bytes are compared
-//! both ways against the log, and what is equal becomes a copy. Only that comparison decides: the table may
-//! hold stale or colliding entries, and is never tidied.
+//! Markers of a block are looked up in a table of earlier ones; around each found, bytes are compared both ways against
+//! the log, and equal ones become a copy. Only the comparison decides: the table may hold stale or colliding entries,
+//! and is never tidied.
 //!
 //! What differs from the paper, and why:
-//! - Work goes in batches of 8 to 64 markers: all markers, all fingerprints, all slots, all sources. Loads of one
-//!   kind do not depend on each other and are asked for ahead, so the processor overlaps their cache misses,
-//!   which are what costs.
+//! - Work goes in batches of 8 to 64 markers: all markers, all fingerprints, all slots, all sources. Loads of one kind
+//!   do not depend on each other and are asked for ahead, so the processor overlaps their cache misses, the main cost.
 //! - The table knows the last two places of a fingerprint, and the longer repeat is taken. At periods up to 32,
 //!   where savings come before speed, a block is looked up at twice as many places as it has entries for.
-//! - Where a repeat ends, the next 64 bytes are compared at the same distance (*diagonal resume*), and a block
-//!   begins by following the diagonal of the block before it. An edited copy then costs a token an edit, and
-//!   an unedited one is never hashed at all, unless its diagonal leads far back: that is left if what the block's first
-//!   markers find was remembered anew since.
-//! - Bytes that were found are not inserted again, unless what they were found in will soon be out of reach, or
-//!   they were found in fragments, so that the next repeat finds them in one piece.
+//! - At the end of a repeat, the next 64 bytes are compared at the same distance (*diagonal resume*), and a block
+//!   begins by following the diagonal of the block before it. An edited copy then costs a token an edit, and an
+//!   unedited one is never hashed at all, unless its diagonal leads far back: it is left if the block's first markers
+//!   find newer bytes.
+//! - Bytes found are not inserted again, unless what they were found in will soon be out of reach, or they were found
+//!   in fragments, so the next repeat finds them in one piece.
 //!
-//! Work is bounded by the block's length whatever it holds: a place has two candidates, the second is compared
-//! only if the first is short, comparing stops where bytes differ, and bytes that were found are passed over.
+//! Work is bounded by the block's length for any content: a place has two candidates, the second is compared only if
+//! the first is short, a comparison stops at the first difference, and found bytes are passed over.
 
 mod places;
 mod scan;
@@ -42,12 +41,12 @@ use slots::{GRAIN, Reach, Slots, source};
 pub struct MatchParams {
     /// The mean distance between markers, p; 64 by default, 32 to 512 in use. Halving it doubles the table.
     pub period: usize,
-    /// How many bytes a fingerprint covers, w, and so the shortest repeat that is looked for; 32 by default
-    /// [EndRE §5.1]. At a period of 32 or less it covers three quarters of them.
+    /// How many bytes a fingerprint covers, w, and so the shortest repeat looked for; 32 by default [EndRE §5.1]. At a
+    /// period of 32 or less it covers three quarters of them.
     pub window: usize,
-    /// Slots of the fingerprint table for each marker that a full log is expected to have, 1 or 2; 2 by default, which
-    /// take 1/8 of a log of up to 4 GiB at p = 64. With one the table takes half the memory, and a third of all entries
-    /// are overwritten before their time.
+    /// Slots of the fingerprint table for each marker a full log is expected to have, 1 or 2; 2 by default, taking 1/8
+    /// of a log of up to 4 GiB at p = 64. With one the table takes half the memory, and a third of all entries are
+    /// overwritten before their time.
     pub slots_per_marker: u32,
     /// The bytes that SAMPLEBYTE chooses; the paper's by default [EndRE §5.1.4].
     pub sample: SampleTable,
@@ -56,7 +55,7 @@ pub struct MatchParams {
 }
 
 impl MatchParams {
-    /// Returns the bytes of memory that the table of a log of `capacity` bytes takes: four for each slot, and 4 KiB at
+    /// Returns the bytes of memory the table of a log of `capacity` bytes takes: four for each slot, and 4 KiB at
     /// least.
     pub fn table_memory(&self, capacity: u64) -> u64 {
         Slots::memory_for(capacity, self.period, self.slots())
@@ -90,14 +89,14 @@ pub struct Search<'a> {
 
 /// The sender's half of Max-Match: the fingerprint table of one log.
 pub struct MaxMatch {
-    /// Bytes that a fingerprint covers.
+    /// Bytes a fingerprint covers.
     covered: usize,
     places: Places,
     slots: Slots,
     hits: Vec<Hit>,
 }
 
-/// A place in the block, and where the table says that its bytes occurred.
+/// A place in the block, and where the table says its bytes occurred.
 #[derive(Clone, Copy)]
 struct Hit {
     at: u32,
@@ -126,8 +125,8 @@ impl MaxMatch {
     /// Changes how markers are chosen, from the next block on: `sample` are the bytes of SAMPLEBYTE. The table keeps
     /// the size that `params` gave it.
     ///
-    /// What was remembered is found as far as old and new markers coincide: with MAXP, whose regions nest, all of
-    /// the fewer ones if one period is a power of two times the other.
+    /// Earlier content is found as far as old and new markers coincide: with MAXP, of nested regions, all of the fewer
+    /// ones if one period is a power of two times the other.
     pub fn set_markers(&mut self, kind: MarkerKind, period: usize, sample: SampleTable) {
         let present = self.places.selector();
         if (present.kind(), present.period(), present.table()) != (kind, period.max(1), sample) {
@@ -135,11 +134,10 @@ impl MaxMatch {
         }
     }
 
-    /// Replaces `copies` by the parts of the block that lie in `[floor, at)` of `log`: in order, not
-    /// overlapping, each equal to its source.
+    /// Replaces `copies` by the parts of the block lying in `[floor, at)` of `log`: in order, not overlapping, each
+    /// equal to its source.
     ///
-    /// The block itself is not searched and not inserted; [`Self::remember`] does that once it is known that
-    /// the block goes into the log.
+    /// The block itself is not searched and not inserted; [`Self::remember`] does it once the block goes into the log.
     pub fn find(&mut self, log: &Log, search: &Search<'_>, copies: &mut Vec<Copy>) {
         copies.clear();
         self.places.clear();
@@ -169,11 +167,11 @@ impl MaxMatch {
         }
     }
 
-    /// Inserts the markers of the block that the last [`Self::find`] searched, now that it goes into the log
-    /// at `search.at`. `copies` are those found, or the ones of them that were made.
+    /// Inserts the markers of the block the last [`Self::find`] searched, now that it goes into the log at `search.at`.
+    /// `copies` are those found, or the ones of them made.
     pub fn remember(&mut self, search: &Search<'_>, copies: &[Copy]) {
-        // Long copies keep their old entries, so that a block of repeats costs nothing here. So does a copy that
-        // only the block's end made short.
+        // Long copies keep their old entries, so a block of repeats costs nothing here. So does a copy that only the
+        // block's end made short.
         let fragment = self.places.selector().period() * FRAGMENT_PERIODS;
         let is_long = |copy: &&Copy| copy.len as usize >= fragment || copy.end() == search.block.len();
         let kept: Vec<&Copy> = copies.iter().filter(is_long).collect();
@@ -191,16 +189,16 @@ impl MaxMatch {
         }
     }
 
-    /// Returns the markers that the last [`Self::find`] looked up, with their fingerprints, in order.
+    /// Returns the markers the last [`Self::find`] looked up, with their fingerprints, in order.
     pub fn looked_up(&self) -> impl Iterator<Item = (u32, u64)> {
         let markers = self.places.all().iter().filter(|place| place.is_marker);
         markers.map(|place| (place.at, place.fingerprint))
     }
 
-    /// Drops the fingerprints of everything that touches any of a few `ranges`, once the two ends disagree about them.
+    /// Drops the fingerprints of everything touching any of a few `ranges`, once the two ends disagree about them.
     ///
-    /// It goes through the whole table: a millisecond for 8 MiB. A repeat that is found beside a range is still
-    /// extended into it.
+    /// It goes through the whole table: a millisecond for 8 MiB. A repeat found beside a range is still extended into
+    /// it.
     pub fn forget(&mut self, ranges: &[Range64]) {
         let touching =
             |range: &Range64| LogOffset(range.start).minus(self.covered as u64 - 1)..LogOffset(range.end);
@@ -209,9 +207,9 @@ impl MaxMatch {
 
     /// Inserts the markers of a range that `log` holds already, as after a restart.
     ///
-    /// Of a range longer than the log, the end is taken. Where its blocks began is not known, so FIXED, whose grids
-    /// begin there, gets as many entries at other places: *p* in a row, once in *p*² bytes. Whatever the grid of a
-    /// block, one of its positions meets one of them in each *p*² bytes that it repeats.
+    /// Of a range longer than the log, the end is taken. The beginnings of its blocks are unknown, so FIXED, with grids
+    /// from there, gets as many entries at other places: *p* in a row, once in *p*² bytes. On any grid, one of a
+    /// block's positions meets one of them in each *p*² bytes of a repeat.
     pub fn index(&mut self, log: &Log, range: Range<LogOffset>) {
         let covered = self.covered as u64;
         let mut start = range.start.max(range.end.minus(log.capacity()));
@@ -231,7 +229,7 @@ impl MaxMatch {
         }
     }
 
-    /// Inserts the markers of a block that lies at `start` of the log.
+    /// Inserts the markers of a block lying at `start` of the log.
     pub fn index_block(&mut self, block: &[u8], start: LogOffset) {
         self.insert_markers(block, start, 0..block.len());
     }
@@ -241,13 +239,13 @@ impl MaxMatch {
         self.slots.clear();
     }
 
-    /// Returns the bytes of memory that the table and the working lists take.
+    /// Returns the bytes of memory the table and the working lists take.
     pub fn memory(&self) -> usize {
         self.slots.memory() + self.places.memory() + self.hits.capacity() * size_of::<Hit>()
     }
 
-    /// Returns where the block begins in what was remembered of late, if its first markers tell, and half as much of it
-    /// as at `hint`, or more: what its flow repeats may have been remembered anew for another.
+    /// Returns the block's beginning among recent bytes, if its first markers tell and it is at least half as long
+    /// there as at `hint`: its repeat may have been remembered anew for another flow.
     fn newer(
         &mut self,
         log: &Log,
@@ -267,8 +265,8 @@ impl MaxMatch {
         (scan.run(newer) * 2 >= scan.run(hint)).then_some(newer)
     }
 
-    /// Looks up the places of a batch and leaves in `hits` those whose slots name sources in reach. Returns where the
-    /// next batch begins.
+    /// Looks up the places of a batch and leaves in `hits` those with sources in reach. Returns the start of the next
+    /// batch.
     fn look_up(&mut self, log: &Log, search: &Search<'_>, reach: &Reach, batch: Range<usize>) -> usize {
         let (first, next) = self.places.choose(search.block, batch);
         let places = self.places.all().get(first..).unwrap_or_default();
@@ -308,7 +306,7 @@ pub fn next_hint(copies: &[Copy], block_len: usize) -> Option<LogOffset> {
     Some(last.source_end().plus(block_len.saturating_sub(last.end()) as u64))
 }
 
-/// Returns the offset before which a block at `at` has what it finds remembered anew, to be its [`Search::lasting`], if
+/// Returns the offset below which a block at `at` has its finds remembered anew, to be its [`Search::lasting`], if
 /// blocks refer back to `reach` bytes.
 ///
 /// Nobody knows when it will be repeated next; what is left as it is may be two thirds later than this time, and still
@@ -317,8 +315,8 @@ pub fn lasting(at: LogOffset, reach: u64) -> LogOffset {
     at.minus(reach / 8 * 3)
 }
 
-/// Whether the log holds a block of which `copies` were found well enough that it need not be remembered: nearly all of
-/// it, and nearly nothing before `lasting`.
+/// Whether the log holds a block of which `copies` were found well enough it need not be remembered: nearly all of it,
+/// and nearly nothing before `lasting`.
 pub fn is_held(copies: &[Copy], block_len: usize, lasting: LogOffset) -> bool {
     let copied: usize = copies.iter().map(|copy| copy.len as usize).sum();
     let fading = copies.iter().filter(|copy| copy.source < lasting);
@@ -330,20 +328,19 @@ pub fn is_held(copies: &[Copy], block_len: usize, lasting: LogOffset) -> bool {
 /// paid for again with every repeat.
 const NEW_SHARE: usize = 500;
 
-/// Nor if at most one byte in this many will soon be out of reach: what crosses again for that does so once, and then
-/// the block is remembered, or it is as little as is not worth that.
+/// Nor if at most one byte in this many will soon be out of reach: such bytes cross again once, and then the block is
+/// remembered, or they are too few to matter.
 const FADING_SHARE: usize = 64;
 
-/// Markers that are looked up together behind a repeat. Another is likely to follow, and what it covers need not be
-/// looked up.
+/// Markers looked up together behind a repeat. Another is likely to follow, and what it covers need not be looked up.
 const FIRST_BATCH: usize = 8;
 
-/// Markers that are looked up together where nothing was found for long, so that their cache misses overlap.
+/// Markers looked up together where nothing was found for long, so their cache misses overlap.
 const LONGEST_BATCH: usize = 64;
 
 /// Copies of fewer regions than this have their markers inserted anew: they are fragments, and the block now
 /// has the content in one piece. It also keeps a run of one byte value from being found in small pieces for ever.
 const FRAGMENT_PERIODS: usize = 4;
 
-/// Bytes of the log that are indexed at once.
+/// Bytes of the log indexed at once.
 const INDEX_PIECE: u64 = 64 << 10;

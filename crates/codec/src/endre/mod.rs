@@ -1,13 +1,17 @@
 //! EndRE: sender-driven, fine-grained elimination [EndRE §4 to §6].
 
 pub mod chunks;
-pub(crate) mod density;
+mod density;
 mod ghosts;
 mod headroom;
 mod left_out;
+pub(crate) mod log_decoder;
+pub(crate) mod log_encoder;
 pub mod matcher;
 pub(crate) mod remote_log;
 mod sampling;
+mod savings;
+pub(crate) mod suspects;
 pub mod tokens;
 
 /// The epoch of a log that never started over.

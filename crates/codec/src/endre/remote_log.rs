@@ -1,10 +1,12 @@
 //! The sender's idea of the receiver's log: what is in it, and how to find it [EndRE §4].
 
-mod carrying_on;
+mod carry_on;
 mod content;
 mod noise;
 mod refined;
 mod room;
+
+use oncewire_fingerprint::common_prefix;
 
 use self::content::Content;
 use self::noise::Noise;
@@ -22,9 +24,9 @@ use crate::wire::{LogHeld, Range64};
 use crate::{MarkerKind, Matching, Plan};
 
 /// One direction's log as the sending half knows it.
-pub(crate) struct Emulation {
+pub(crate) struct RemoteLog {
     settings: Settings,
-    /// What the peer has room for, too: what both ends agreed on.
+    /// The capacity agreed on by both ends.
     capacity: u64,
     /// The capacity of the log and its tables as they are made.
     made_for: u64,
@@ -33,17 +35,15 @@ pub(crate) struct Emulation {
     max: Option<MaxMatch>,
     chunks: Option<ChunkMatch>,
     sampling: Sampling,
-    /// How the block that was last searched was searched.
-    searched: Matching,
     epoch: u64,
     /// First offset of the epoch that may be referred to.
     base: u64,
     head: u64,
-    /// Ranges below the head that the receiver does not have or has otherwise, or that this end lost.
+    /// Ranges below the head the receiver does not have or has otherwise, or that this end lost.
     holes: RangeSet,
-    /// The bytes of log that this end has memory for.
+    /// The bytes of log this end has memory for.
     limit: u64,
-    /// What the receiver said last of what it holds; a serial number of 0: nothing.
+    /// The receiver's last report of the log it holds; a serial number of 0: none.
     held: LogHeld,
     headroom: Headroom,
     curve: Curve,
@@ -52,19 +52,28 @@ pub(crate) struct Emulation {
     noise: Noise,
     /// The head when the log's memory was given back; `None` while it is there.
     released: Option<u64>,
-    /// Whether the block that was last searched is to be indexed as a whole once it is in the log.
-    reindex: bool,
     /// What of the log is indexed for a finer search.
     refined: Refined,
 }
 
-/// What an [`Emulation`] needs to know of its sender's configuration.
+/// What an [`RemoteLog`] needs to know of its sender's configuration.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     params: MatchParams,
     max_in_flight: Option<u64>,
     keeps_bytes: bool,
     seed: u64,
+}
+
+/// The outcome of a search, for [`RemoteLog::remember`].
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Searched {
+    /// The table of the search.
+    matching: Matching,
+    /// Whether the block is to be indexed as a whole once it is in the log.
+    reindex: bool,
+    /// Whether the block is new noise.
+    is_noise: bool,
 }
 
 /// One of the two tables.
@@ -80,7 +89,7 @@ impl Settings {
     }
 }
 
-impl Emulation {
+impl RemoteLog {
     /// Starts with an empty log and its first epoch. `max_in_flight` is by default a quarter of the log.
     pub(crate) fn new(capacity: u64, settings: Settings) -> Self {
         // A log of no bytes would have no positions.
@@ -93,7 +102,6 @@ impl Emulation {
             max: None,
             chunks: None,
             sampling: Sampling::new(&settings.params),
-            searched: Matching::Max,
             epoch: FIRST_EPOCH,
             base: 0,
             head: 0,
@@ -105,7 +113,6 @@ impl Emulation {
             ghosts: None,
             noise: Noise::new(capacity),
             released: None,
-            reindex: false,
             refined: Refined::default(),
         }
     }
@@ -141,8 +148,8 @@ impl Emulation {
         self.chunks.get_or_insert_with(|| ChunkMatch::new(capacity, params, seed))
     }
 
-    /// Goes on with another capacity, and with what of the log lies within both: what is further back is not referred
-    /// to any more. The log and its tables stay as they were made; returns whether they do for so much.
+    /// Goes on with another capacity, and with the part of the log within both: older content is not referred to any
+    /// more. The log and its tables stay as they were made; returns whether they are large enough.
     pub(crate) fn resize(&mut self, capacity: u64) -> bool {
         let stays = capacity <= self.made_for;
         if stays {
@@ -184,7 +191,7 @@ impl Emulation {
         &mut self.curve
     }
 
-    /// Starts an epoch: nothing that was remembered may be referred to any more.
+    /// Starts an epoch: nothing remembered may be referred to any more.
     pub(crate) fn start_epoch(&mut self, epoch: u64) {
         self.epoch = epoch;
         self.base = self.head;
@@ -217,7 +224,7 @@ impl Emulation {
         }
     }
 
-    /// Ranges below the head that the receiver does not have.
+    /// Ranges below the head the receiver does not have.
     pub(crate) fn holes(&self) -> &RangeSet {
         &self.holes
     }
@@ -227,7 +234,7 @@ impl Emulation {
         self.head == self.base
     }
 
-    /// Replaces `copies` by the parts of a block that the log has, from `floor` on.
+    /// Replaces `copies` by the parts of a block the log has, from `floor` on; returns what [`Self::remember`] needs.
     pub(crate) fn find(
         &mut self,
         plan: &Plan,
@@ -235,16 +242,16 @@ impl Emulation {
         floor: u64,
         hint: Option<LogOffset>,
         copies: &mut Vec<Copy>,
-    ) {
+    ) -> Searched {
         let (at, lasting) = (LogOffset(self.head), self.lasting());
         let search = Search { block, at, floor: LogOffset(floor), lasting, hint };
-        self.searched = self.matching(plan);
+        let matching = self.matching(plan);
         self.prepare(plan);
         let is_finer = (plan.period as usize) < self.settings.params.period;
         if is_finer && let (Content::Bytes(log), Some(max)) = (&self.content, &mut self.max) {
             self.refined.index(max, log, LogOffset(floor)..at);
         }
-        match (&self.content, self.searched, &mut self.max, &mut self.chunks) {
+        match (&self.content, matching, &mut self.max, &mut self.chunks) {
             (Content::Bytes(log), Matching::Max, Some(max), _) => max.find(log, &search, copies),
             (_, Matching::Chunk, _, Some(chunks)) => chunks.find(&search, copies),
             _ => copies.clear(),
@@ -255,38 +262,53 @@ impl Emulation {
         if is_finer {
             self.refined.ask(copies);
         } else {
-            self.note_ghosts(floor, copies);
+            self.note_ghosts(matching, floor, copies);
         }
-        self.drop_holes(copies);
+        let reindex = self.drop_holes(copies);
         self.noise.note_found(copies);
+        Searched { matching, reindex, is_noise: false }
     }
 
     /// Counts what a larger log would have found.
-    fn note_ghosts(&mut self, floor: u64, copies: &[Copy]) {
+    fn note_ghosts(&mut self, matching: Matching, floor: u64, copies: &[Copy]) {
         let (capacity, period, bound) = (self.capacity, self.settings.params.period, self.bound());
-        let (Matching::Max, Some(max)) = (self.searched, &self.max) else { return };
+        let (Matching::Max, Some(max)) = (matching, &self.max) else { return };
         let ghosts = self.ghosts.get_or_insert_with(|| Ghosts::new(capacity, period));
         let reach = |size| self.headroom.reach(size, bound.of(size));
         ghosts.note(max.looked_up(), copies, self.head, floor, &mut self.curve, reach);
     }
 
-    /// Drops the copies that touch what the receiver does not have.
-    fn drop_holes(&mut self, copies: &mut Vec<Copy>) {
-        self.reindex = false;
+    /// Drops the copies touching a hole; returns whether the block is to be indexed as a whole once it is remembered.
+    fn drop_holes(&mut self, copies: &mut Vec<Copy>) -> bool {
         let bound = self.bound();
         let reach = |size| self.headroom.reach(size, bound.of(size));
         for copy in &*copies {
             self.curve.add(self.head.saturating_sub(copy.source.0), u64::from(copy.len), reach);
         }
+        let found = copies.len();
         if !self.holes.is_empty() {
-            // Not by the floor, which goes down again when a log is taken back or gets more memory.
+            // Not by the floor, going down again when a log is taken back or gets more memory.
             let lasting = self.base.max(self.head.saturating_sub(self.capacity));
             self.holes.remove_below(lasting);
-            let (holes, found) = (&self.holes, copies.len());
+            let holes = &self.holes;
             copies.retain(|copy| !holes.overlaps(&(copy.source.0..copy.source_end().0)));
-            // What lay on a hole was not hashed, but is to be found the next time.
-            self.reindex = copies.len() < found;
         }
+        // What lay on a hole was not hashed, but is to be found the next time.
+        copies.len() < found
+    }
+
+    /// Returns the equal bytes in the log from any `source` on, as far as a block may refer to them: from `floor` on,
+    /// and outside of the receiver's holes.
+    pub(crate) fn equal_at(&self, source: LogOffset, floor: u64, bytes: &[u8]) -> usize {
+        let end = self.holes().from(source.0).map_or(u64::MAX, |hole| hole.start).min(self.head());
+        let Some(log) = self.bytes().filter(|_| (floor..end).contains(&source.0)) else { return 0 };
+        let known = bytes.get(..(end - source.0).min(bytes.len() as u64) as usize).unwrap_or(bytes);
+        let (first, second) = log.slices(source, known.len());
+        let equal = common_prefix(known, first);
+        if equal < first.len() {
+            return equal;
+        }
+        equal + common_prefix(known.get(equal..).unwrap_or_default(), second)
     }
 
     /// Whether a block of this length, of which `copies` were found, need not be remembered anew.
@@ -294,25 +316,25 @@ impl Emulation {
         is_held(copies, block_len, self.lasting())
     }
 
-    /// Remembers the block that was last searched, at the head; `copies` are those that were found.
-    pub(crate) fn remember(&mut self, block: &[u8], copies: &[Copy]) {
+    /// Remembers the block of the last search at the head, with its copies.
+    pub(crate) fn remember(&mut self, block: &[u8], copies: &[Copy], searched: Searched) {
         let (at, lasting) = (LogOffset(self.head), self.lasting());
         self.content.write(at, block);
-        match (&self.content, self.searched, &mut self.max, &mut self.chunks) {
+        match (&self.content, searched.matching, &mut self.max, &mut self.chunks) {
             (Content::Bytes(_), Matching::Max, Some(max), _) => {
                 max.remember(&Search { block, at, floor: at, lasting, hint: None }, copies);
-                if self.reindex {
+                if searched.reindex {
                     max.index_block(block, at);
                 }
             }
             (_, Matching::Chunk, _, Some(chunks)) => chunks.remember(at),
             _ => {}
         }
-        self.noise.note_written(self.head, block.len(), copies);
+        self.noise.note_written(self.head, block.len(), copies, searched.is_noise);
         self.head += block.len() as u64;
     }
 
-    /// Refers to a range no more, about which the two ends disagree. What it held is indexed anew when it comes again.
+    /// Refers to a range no more, about the two ends disagree. What it held is indexed anew when it comes again.
     ///
     /// Nothing goes through a table for that: a peer decides how often it is done.
     pub(crate) fn distrust(&mut self, range: Range64) {
@@ -322,7 +344,7 @@ impl Emulation {
         self.holes.insert(range);
     }
 
-    /// Drops what would lead to ranges that the two ends disagree about.
+    /// Drops what would lead to ranges the two ends disagree about.
     pub(crate) fn forget(&mut self, ranges: &[Range64]) {
         if let Some(max) = &mut self.max {
             max.forget(ranges);
@@ -345,7 +367,7 @@ impl Emulation {
         self.content.memory() + (max + chunks) as u64 + ghosts + self.noise.memory()
     }
 
-    /// Shortens chunk hashes to so many bits, so that different chunks are taken for one.
+    /// Shortens chunk hashes to so many bits, so different chunks are taken for one.
     #[cfg(test)]
     pub(crate) fn plant_collisions(&mut self, bits: u32) {
         self.chunks().plant_collisions(bits);

@@ -1,4 +1,4 @@
-//! The bytes that SAMPLEBYTE chooses in what a sending half sends, from block to block.
+//! The bytes chosen by SAMPLEBYTE in a sending half's traffic, from block to block.
 
 use std::ops::Range;
 
@@ -8,9 +8,9 @@ use super::matcher::{Copy, MatchParams};
 use crate::log::{Log, LogOffset};
 use crate::wire::MAX_BLOCK;
 
-/// The table of a log: the one that was set, or what was learnt from the traffic.
+/// The table of a log: the one set, or what was learnt from the traffic.
 ///
-/// Both matchings follow it. It outlives their tables, so that what it learnt does not go when a log is released.
+/// Both matchings follow it. It outlives their tables, so what it learnt does not go when a log is released.
 pub(crate) struct Sampling {
     set: SampleTable,
     adaptation: Option<Adaptation>,
@@ -30,7 +30,7 @@ impl Sampling {
         self.adaptation.as_ref().map_or(self.set, Adaptation::table)
     }
 
-    /// Takes note of a block whose markers SAMPLEBYTE chose, and of what was found of it.
+    /// Takes note of a block with markers by SAMPLEBYTE, and of its copies.
     pub(crate) fn note(&mut self, period: usize, block: &[u8], copies: &[Copy]) {
         let Some(adaptation) = &mut self.adaptation else { return };
         if period != self.period {
@@ -44,7 +44,7 @@ impl Sampling {
         adaptation.next_table();
     }
 
-    /// Learns from a log that was found on disk, before it is indexed: its bytes are the traffic that there was.
+    /// Learns from a log found on disk, before it is indexed: its bytes are the traffic that there was.
     pub(crate) fn learn(&mut self, period: usize, log: &Log, range: Range<LogOffset>) {
         if self.adaptation.is_none() {
             return;

@@ -11,15 +11,14 @@
 //!                later ones: zigzag varint, source of the copy − expected
 //! ```
 //!
-//! where `base` is the log's head when the block was encoded and `expected` is the end of the previous copy's
-//! source plus this token's `literal_len`: the byte that stands as far behind that source as this copy stands
-//! behind that copy. Where an edit replaced some bytes by as many others, `source` is one zero byte, and a
-//! copy of less than 128 bytes takes three. Literals after the last copy have no token. Arithmetic on sources
-//! is modulo 2^64.
+//! where `base` is the log's head when the block was encoded and `expected` is the end of the previous copy's source
+//! plus this token's `literal_len`: the byte standing as far behind that source as this copy stands behind that copy.
+//! If an edit replaced some bytes by as many others, `source` is one zero byte, and a copy of less than 128 bytes takes
+//! three. Literals after the last copy have no token. Arithmetic on sources is modulo 2^64.
 //!
-//! A reader refuses varints that are not canonical, a copy of length 0, literals or copies beyond the block's
-//! plain length, literals that are more or fewer than came with the block, and a copy that does not lie wholly
-//! before `base`. Tokens end where their field ends. That a source is not too old is the cache's rule.
+//! A reader refuses non-canonical varints, a copy of length 0, literals or copies beyond the block's plain length, more
+//! or fewer literals than came with the block, and a copy not wholly before `base`. Tokens end with their field. The
+//! age of sources is the cache's rule.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +28,7 @@ use thiserror::Error;
 use crate::log::{Log, LogOffset};
 use crate::wire::varint::{put_varint, take_varint, unzigzag, zigzag};
 
-/// A part of a block that the log holds already.
+/// A part of a block the log holds already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
     /// Where in the block the copy stands.
@@ -46,7 +45,7 @@ impl Copy {
         self.at as usize + self.len as usize
     }
 
-    /// Returns the range of the log that the copy reads.
+    /// Returns the range of the log the copy reads.
     pub const fn range(&self) -> std::ops::Range<u64> {
         self.source.0..self.source_end().0
     }
@@ -57,7 +56,7 @@ impl Copy {
     }
 }
 
-/// What is wrong with a block's tokens; the peer's fault, whichever it is.
+/// The fault in a block's tokens; the peer's, in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TokenError {
     /// A number is cut, not in its shortest form, or above 64 bits.
@@ -69,10 +68,10 @@ pub enum TokenError {
     /// Copies and literals together are longer than the block.
     #[error("tokens go beyond the block's plain length of {plain_len}")]
     TooLong {
-        /// The plain length that the block's header states.
+        /// The plain length the block's header states.
         plain_len: usize,
     },
-    /// The literals that tokens leave room for are not those that came.
+    /// The literals do not fill the room left by tokens.
     #[error("tokens leave room for {expected} literals, {found} came")]
     Literals {
         /// How many bytes of the block are not copied.
@@ -87,8 +86,8 @@ pub enum TokenError {
 
 /// Appends the tokens of `copies` from a log with its head at `base` to `out`.
 ///
-/// Copies are as [`crate::endre::matcher::MaxMatch::find`] leaves them: in order, not empty, not overlapping, with sources
-/// that end at `base` or before. What they leave of the block are its [`literals`].
+/// Copies are as [`crate::endre::matcher::MaxMatch::find`] leaves them: in order, not empty, not overlapping, with
+/// sources ending at `base` or before. What they leave of the block are its [`literals`].
 pub fn encode(copies: &[Copy], base: LogOffset, out: &mut Vec<u8>) {
     let mut position = 0;
     let mut previous: Option<&Copy> = None;
@@ -143,7 +142,7 @@ pub fn decode(
         }
         let at = position.checked_add(literal_len).ok_or(too_long)?;
         position = at.checked_add(len).filter(|end| *end <= plain_len as u64).ok_or(too_long)?;
-        // Not above `position`, which is checked.
+        // Not above `position`, checked.
         literals += literal_len;
         let source = match copies.last() {
             None => base.0.wrapping_sub(source),
@@ -164,8 +163,8 @@ pub fn decode(
 
 /// Appends the block of `plain_len` bytes that `copies` from `log` and `literals` make up to `out`.
 ///
-/// Whether the log holds what the sender meant is not known here: the result must pass the verify gate.
-/// Copies that [`decode`] would not have returned for these lengths leave the block short.
+/// The log may hold other bytes than the sender meant: the result must pass the verify gate. Copies never returned by
+/// [`decode`] for these lengths leave the block short.
 pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, out: &mut Vec<u8>) {
     let mut filled = 0;
     let mut rest = literals;
@@ -192,8 +191,8 @@ pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, ou
 
 /// Appends the first `len` bytes of `from` to `out`; returns false if there are fewer.
 ///
-/// A short piece is copied with some of what is behind it, which is cut off again: a copy whose length is known when
-/// this is compiled is a few moves, and one whose length is not is a call that looks for the way to make it.
+/// A short piece is copied with some bytes behind it, cut off again: a copy of constant length is a few moves, and one
+/// of variable length is a call in search of the way to make it.
 #[inline]
 fn append(from: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
     let (end, room) = (out.len() + len, out.capacity() - out.len());

@@ -25,7 +25,7 @@ struct Slot {
     begun: bool,
 }
 
-/// A context, and the level that it is set to.
+/// A context, and the level it is set to.
 struct Context {
     context: CCtx<'static>,
     level: i32,
@@ -57,11 +57,11 @@ impl Compressor {
     /// Appends the compressed form of `plain` to `out` and returns true, or returns false when it is to be sent as
     /// it is; `out` is then unchanged.
     ///
-    /// Both ends stay in step either way, if the receiving end is given what was appended, and nothing
-    /// otherwise. [`Mode::First`] ends what was in the slot; when it returns false, the slot holds no stream and
-    /// [`Mode::Next`] returns false until a first block was compressed ([`Self::has_begun`]). In a stream, the
-    /// result may be longer than `plain`, by a thousandth and 8 bytes at most. LZ4 is alone in any mode.
-    /// More than [`MAX_PLAIN`] bytes, and slots that do not exist, are never compressed.
+    /// Both ends stay in step either way, if the receiving end is given the appended bytes, and nothing otherwise.
+    /// [`Mode::First`] ends the stream in the slot; when it returns false, the slot holds no stream and [`Mode::Next`]
+    /// returns false until a first block was compressed ([`Self::has_begun`]). In a stream, the result may be longer
+    /// than `plain`, by a thousandth and 8 bytes at most. LZ4 is alone in any mode. More than [`MAX_PLAIN`] bytes, and
+    /// unknown slots, are never compressed.
     pub fn compress(&mut self, mode: Mode, plain: &[u8], out: &mut Vec<u8>) -> bool {
         if let Mode::First(slot) = mode
             && let Some(slot) = self.slots.get_mut(slot)
@@ -232,7 +232,7 @@ const MIN_STREAMED: usize = 16;
 /// A block alone must shrink by one part in this many, or decompressing it is not worth the while.
 const MIN_GAIN: usize = 128;
 
-/// Room for the headers of a frame and of the blocks that a flush ends.
+/// Room for the headers of a frame and of the blocks a flush ends.
 const FLUSH_ROOM: usize = 64;
 
 /// What the table of LZ4 takes: 4096 entries of four bytes.

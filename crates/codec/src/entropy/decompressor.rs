@@ -11,31 +11,30 @@ pub enum EntropyError {
     /// The block claims to be longer than any can be.
     #[error("a compressed block claims {plain_len} bytes, more than the {MAX_PLAIN} allowed")]
     PlainTooLong {
-        /// The length that it claims.
+        /// The length it claims.
         plain_len: usize,
     },
     /// The block names a slot that was not granted.
     #[error("a compressed block names slot {slot} of {slots}")]
     NoSuchSlot {
-        /// The slot that it names.
+        /// The slot it names.
         slot: usize,
         /// How many there are.
         slots: usize,
     },
-    /// The block goes on with a stream that was never begun here, or that an error ended.
+    /// The block goes on with a stream never begun here, or that an error ended.
     #[error("a compressed block goes on with slot {slot}, which holds no stream")]
     OutOfStep {
-        /// The slot that it names.
+        /// The slot it names.
         slot: usize,
     },
-    /// The body is not what its kind requires, needs a window beyond the limit, or does not end where the
-    /// block ends.
+    /// The body is unlike its kind, needs a window beyond the limit, or does not end with the block.
     #[error("a compressed block is malformed")]
     Malformed,
     /// The body holds fewer or more bytes than the block claims.
     #[error("a compressed block does not hold the {plain_len} bytes that it claims")]
     WrongLength {
-        /// The length that it claims.
+        /// The length it claims.
         plain_len: usize,
     },
     /// There is no memory for a context: our own trouble, not the peer's fault.
@@ -72,8 +71,8 @@ impl Decompressor {
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with the block; `out` is then unchanged, and the slot that the block names, if it
-    /// is there, holds no stream until the next [`Mode::First`].
+    /// Returns what is wrong with the block; `out` is then unchanged, and the slot the block names, if it is there,
+    /// holds no stream until the next [`Mode::First`].
     pub fn decompress(
         &mut self,
         kind: Kind,
@@ -157,7 +156,7 @@ impl Decompressor {
             return Err(EntropyError::OutOfStep { slot });
         }
         let context = ready(&mut state.context)?;
-        // One byte of room more than there should be, to see that there are no more.
+        // One byte of room more than there should be, to see there are no more.
         let start = out.len();
         let mut output = OutBuffer::around(room(out, plain_len + 1));
         if first {
@@ -169,7 +168,7 @@ impl Decompressor {
         if len != plain_len {
             return Err(EntropyError::WrongLength { plain_len });
         }
-        // A context that stands between two blocks waits for a block's header, no more and no less.
+        // A context standing between two blocks waits for a block's header, no more and no less.
         if wanted != BLOCK_HEADER {
             return Err(EntropyError::Malformed);
         }

@@ -2,8 +2,8 @@
 
 /// Returns whether the bytes of `block` are so evenly spread that compression is unlikely to help.
 ///
-/// About 1024 bytes are counted, or twice that, and the probability that two of them are equal is compared with 1/200;
-/// it is 1/256 for noise, and some 1/20 for text. What is found even here deserves a trial before it is given up, since
+/// About 1024 bytes are counted, or twice as many, and the probability of two equal ones is compared with 1/200; it is
+/// 1/256 for noise, and some 1/20 for text. Even a body like noise deserves a trial before it is given up, since
 /// repeats do not show in a count of bytes. Of less than 512 bytes nothing can be said.
 pub(crate) fn looks_random(block: &[u8]) -> bool {
     if block.len() < MIN_COUNTED {

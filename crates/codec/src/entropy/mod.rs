@@ -1,9 +1,8 @@
 //! The entropy stage: general compression of what elimination leaves, block by block.
 //!
-//! A block is compressed *alone*, or as part of a *stream*: one of a bounded number of slots at each end whose
-//! contexts remember about the last megabyte of that stream. Streams make small messages far smaller, and cost
-//! memory: a slot takes 1.2 MiB at the receiving end, and at the sending end 1.4 MiB at level 1, 2.6 at 3, 4.4
-//! at 6, 42 at 12 and 83 at 19.
+//! A block is compressed *alone*, or as part of a *stream*: one of a bounded number of slots at each end with the last
+//! megabyte of that stream as context. Streams make small messages far smaller, and cost memory: a slot takes 1.2 MiB
+//! at the receiving end, and at the sending end 1.4 MiB at level 1, 2.6 at 3, 4.4 at 6, 42 at 12 and 83 at 19.
 //!
 //! | mode | context | body |
 //! |---|---|---|
@@ -14,15 +13,17 @@
 //! Zstandard frames (RFC 8878) stand without their magic number, content size and checksum; frames of streams
 //! never end. LZ4 is the plain block format, and always alone. Windows are at most 2^20 bytes, both ways.
 //!
-//! **In step.** A stream's context must see the same blocks at both ends. The sending end therefore decides
-//! that a block is not worth compressing before its context sees it; once the context has seen it, the result
-//! is sent even if it is a few bytes longer. A block that is sent as it is passes neither context. When a
-//! compressor fails half-way, its slot begins anew with the next [`Mode::First`].
+//! **In step.** A stream's context must see the same blocks at both ends. The sending end therefore decides a block is
+//! not worth compressing before its context sees it; once the context has seen it, the result is sent even if it is a
+//! few bytes longer. A block sent as it is passes neither context. When a compressor fails half-way, its slot begins
+//! anew with the next [`Mode::First`].
 
 mod compressor;
 mod decompressor;
 mod estimate;
-pub(crate) mod slots;
+mod receiving;
+mod sending;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,8 @@ use thiserror::Error;
 pub use compressor::Compressor;
 pub use decompressor::{Decompressor, EntropyError};
 pub(crate) use estimate::looks_random;
+pub(crate) use receiving::EntropyDecoder;
+pub(crate) use sending::{EntropyEncoder, Route};
 
 /// The longest input of the stage: a block's tokens and literals at their worst.
 pub const MAX_PLAIN: usize = 160 << 10;
@@ -147,7 +150,7 @@ pub enum Mode {
     Next(usize),
 }
 
-/// The levels of Zstandard that are offered; those above take windows beyond the limit.
+/// The levels of Zstandard offered; those above take windows beyond the limit.
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
 
 /// The binary logarithm of the largest window, at both ends.

@@ -1,4 +1,4 @@
-//! Who may use which streaming entropy context.
+//! Owners of the streaming entropy contexts.
 //!
 //! The receiving half grants a number of contexts; the sending half hands them to flows. Context *i* of the
 //! sender is context *i* of the receiver, so a context goes to another flow only when every block that used it
@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::{Entropy, Mode};
-use crate::transfer::Ledger;
+use crate::transfer::RetransmitBuffer;
 use crate::wire::{FlowId, LaneId};
 
 /// The contexts of one sending half.
@@ -24,9 +24,9 @@ struct Slot {
     /// Whether the next block must start the context afresh.
     restart: bool,
     last_seq: Option<u64>,
-    /// The lane that the context was started on; on another one it would get out of step.
+    /// The lane the context was started on; on another one it would get out of step.
     lane: Option<LaneId>,
-    /// The compression that it was started with.
+    /// The compression it was started with.
     entropy: Option<Entropy>,
     last_used: u64,
 }
@@ -37,22 +37,28 @@ impl Slots {
     }
 
     /// The mode for the flow's next block: its own context, a free or idle one, or none.
-    pub(crate) fn mode(&mut self, flow: FlowId, lane: LaneId, entropy: Entropy, ledger: &Ledger) -> Mode {
-        let Some(index) = self.by_flow.get(&flow).copied().or_else(|| self.acquire(flow, ledger)) else {
+    pub(crate) fn mode(
+        &mut self,
+        flow: FlowId,
+        lane: LaneId,
+        entropy: Entropy,
+        sent: &RetransmitBuffer,
+    ) -> Mode {
+        let Some(index) = self.by_flow.get(&flow).copied().or_else(|| self.acquire(flow, sent)) else {
             return Mode::Alone;
         };
         self.clock += 1;
         let slot = &mut self.slots[index];
         slot.last_used = self.clock;
         slot.restart |= slot.entropy.replace(entropy) != Some(entropy);
-        // A start that is not used, since the block does not compress, ends what was begun on the other lane all the
-        // same; `used` says when there is something to go on with.
+        // An unused start, of an incompressible block, ends the stream of the other lane all the same; `used` notes a
+        // stream to go on with.
         slot.restart |= slot.lane != Some(lane);
         if slot.restart { Mode::First(index) } else { Mode::Next(index) }
     }
 
-    fn acquire(&mut self, flow: FlowId, ledger: &Ledger) -> Option<usize> {
-        let free = |slot: &Slot| slot.last_seq.is_none_or(|seq| !ledger.is_unacked(seq));
+    fn acquire(&mut self, flow: FlowId, sent: &RetransmitBuffer) -> Option<usize> {
+        let free = |slot: &Slot| slot.last_seq.is_none_or(|seq| !sent.is_unacked(seq));
         let (index, _) = self
             .slots
             .iter()

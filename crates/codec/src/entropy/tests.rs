@@ -22,7 +22,7 @@ fn text(seed: u64, len: usize) -> Vec<u8> {
     choices.iter().flat_map(|choice| words[usize::from(*choice) % 9].bytes()).take(len).collect()
 }
 
-/// A compressor and its decompressor, the blocks that crossed, and those that went as they were.
+/// A compressor and its decompressor, the blocks across, and those as they were.
 struct Pair {
     compressor: Compressor,
     decompressor: Decompressor,
@@ -131,7 +131,7 @@ fn noise_is_sent_as_it_is_and_harms_no_stream() {
 }
 
 #[test]
-fn noise_that_repeats_itself_is_compressed() {
+fn repeated_noise_is_compressed() {
     let block = noise(1, 700).repeat(20);
     for entropy in STAGES.into_iter().skip(1) {
         let mut pair = Pair::new(entropy, 1);
@@ -142,7 +142,7 @@ fn noise_that_repeats_itself_is_compressed() {
 }
 
 #[test]
-fn a_stream_that_did_not_begin_does_not_go_on() {
+fn stream_without_a_start_does_not_go_on() {
     let mut pair = Pair::new(Entropy::Zstd(1), 1);
     let mut out = Vec::new();
     assert!(!pair.compressor.compress(Mode::Next(0), &text(1, 1000), &mut out), "never begun");
@@ -321,7 +321,7 @@ fn decoding_blocks_alone_takes_no_more_than_is_reckoned_with() {
         let mut pair = Pair::new(Entropy::Zstd(level), 0);
         for plain in [text(1, MAX_PLAIN), [noise(1, MAX_PLAIN - 9000), vec![0; 9000]].concat()] {
             pair.send(Mode::Alone, &plain);
-            // A stream that nobody granted takes nothing.
+            // A stream nobody granted takes nothing.
             assert!(decompress(&mut pair, Mode::First(0), &[0, 0, 0x10, 0, 0, b'h', b'i'], 2).is_err());
         }
         assert!(pair.wire > MAX_PLAIN - 9000, "both were decoded: {}", pair.wire);
@@ -345,7 +345,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn what_is_compressed_is_decompressed(
+    fn compressed_bytes_are_decompressed(
         stage in 0usize..4,
         blocks in prop::collection::vec((0u8..12, 0usize..3, block()), 1..30),
     ) {

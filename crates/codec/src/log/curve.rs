@@ -2,10 +2,10 @@
 
 use crate::wire::MAX_CURVE;
 
-/// Bytes that were saved lately, or would have been, by the size of the log that it takes.
+/// Bytes saved lately, or would have been, by the size of the log it takes.
 ///
-/// A repeat needs a log that still holds what it repeats; how far back that lay is known whether or not the log was
-/// large enough. Sizes are counted in steps: up to 256 KiB, and each further one twice as much.
+/// A repeat needs a log with its source; the source's distance is known whether or not the log was large enough. Sizes
+/// are counted in steps: up to 256 KiB, and each further one twice as much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Curve {
     saved: [u64; MAX_CURVE],
@@ -17,7 +17,7 @@ impl Curve {
         (0..MAX_CURVE).map(|step| FIRST_STEP << step)
     }
 
-    /// Takes what was told by the values of each step; those beyond the last step count for that.
+    /// Takes reported values of each step; those beyond the last step count for it.
     pub fn from_values(values: &[u64]) -> Self {
         let mut curve = Self::default();
         for (step, value) in values.iter().enumerate() {
@@ -34,10 +34,9 @@ impl Curve {
         self.saved.get(..used).unwrap_or_default()
     }
 
-    /// Counts `bytes` that repeat what lies `distance` before the head, for the first size that reaches it.
+    /// Counts `bytes` repeating what lies `distance` before the head, for the first size reaching it.
     ///
-    /// `reach` says how far back a log of a size is referred to: at least half of it, and its size less what is left
-    /// free for what is in flight.
+    /// `reach` returns the reach of references for a log size: at least half of it, and its size less its headroom.
     #[inline]
     pub fn add(&mut self, distance: u64, bytes: u64, reach: impl Fn(u64) -> u64) {
         let last = distance.max(1) - 1;
@@ -49,7 +48,7 @@ impl Curve {
         }
     }
 
-    /// Returns the bytes that a log of this size saves; between steps in proportion.
+    /// Returns the bytes a log of this size saves; between steps in proportion.
     pub fn saved_by(&self, size: u64) -> u64 {
         let mut below = 0;
         let mut saved = 0u64;
@@ -65,7 +64,7 @@ impl Curve {
         saved
     }
 
-    /// Returns everything that was counted.
+    /// Returns everything counted.
     pub fn total(&self) -> u64 {
         self.saved.iter().fold(0, |sum: u64, saved| sum.saturating_add(*saved))
     }
@@ -75,7 +74,7 @@ impl Curve {
         self.saved.iter_mut().for_each(|saved| *saved /= 2);
     }
 
-    /// Scales everything down so that no more than `total` is counted.
+    /// Scales everything down so no more than `total` is counted.
     pub fn cap(&mut self, total: u64) {
         let sum: u128 = self.saved.iter().map(|saved| u128::from(*saved)).sum();
         if sum > u128::from(total) {
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repeat_counts_for_the_first_size_that_reaches_it() {
+    fn repeat_counts_for_the_first_size_in_reach() {
         let mut curve = Curve::default();
         let mut add = |distance, bytes| curve.add(distance, bytes, |size| size / 4 * 3);
         add(0, 1);
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_saves_what_it_reaches_whatever_is_left_free() {
+    fn log_saves_within_its_reach_at_any_headroom() {
         for sixteenths in [8, 12, 15, 16] {
             let reach = |size: u64| size / 16 * sixteenths;
             for size in Curve::sizes() {
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_tells_cannot_overflow() {
+    fn reported_curve_cannot_overflow() {
         let mut curve = Curve::from_values(&[u64::MAX; 40]);
         assert_eq!((curve.total(), curve.saved_by(0)), (u64::MAX, 0));
         curve.add(1, 5, |size| size);

@@ -1,11 +1,11 @@
-//! What new noise may push out of a log: not all that has repeated, or is likely to.
+//! The part of a log that new noise may push out: not all repeated or valuable content.
 //!
-//! *Noise* is a block that looks random and repeats nothing: a cipher that nobody recognised, an archive, a film. The
-//! log is one queue, so all that can be decided is whether a block is remembered. Noise is, as long as it fills no more
-//! than three quarters of what can be referred to, or pushes out nothing of *worth*: a part of the log an eighth of which is
-//! no noise, or was copied. What is of worth holds back noise of eight times the log's size, from when it was written or
-//! last copied from, and then gives way. It does so all at once: content that has lost its beginning is lost as a whole
-//! when it comes again in order, since it pushes out its own rest as it is remembered.
+//! *Noise* is a block of random look without repeats: a cipher nobody recognised, an archive, a film. The log is one
+//! queue, so the one choice is whether a block is remembered. Noise is, as long as it fills no more than three quarters
+//! of the log within reach, or pushes out nothing of *worth*: a part of the log with an eighth of other content, or
+//! with copied content. Content of worth holds back noise of eight times the log's size, since its writing or last
+//! copy, and then gives way. It does so all at once: content without its beginning is lost as a whole when it comes
+//! again in order, since it pushes out its own rest as it is remembered.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub struct NoiseBound {
     capacity: u64,
     /// The parts that anything was noted of, by number.
     parts: VecDeque<(u64, Part)>,
-    /// Bytes of noise that were held back.
+    /// Bytes of noise held back.
     held_back: u64,
 }
 
@@ -34,8 +34,8 @@ impl NoiseBound {
         Self { capacity, parts: VecDeque::new(), held_back: 0 }
     }
 
-    /// Says whether `len` bytes of noise may be remembered at `head`, where blocks refer to the `reach` bytes that end
-    /// before them, but to nothing before `base`. If not, that counts as having been held back.
+    /// Says whether `len` bytes of noise may be remembered at `head`, with references to the `reach` bytes before them,
+    /// but to nothing before `base`. If not, this counts as having been held back.
     pub fn allows(&mut self, head: u64, len: u64, reach: u64, base: u64) -> bool {
         let end = head.saturating_add(len);
         let oldest = self.part(end.saturating_sub(reach));
@@ -62,7 +62,7 @@ impl NoiseBound {
             && self.held_back.saturating_sub(part.since) < self.capacity.saturating_mul(HELD_BACK)
     }
 
-    /// Notes that bytes were written at `start`, which never decreases.
+    /// Notes bytes written at `start`, never decreasing.
     pub fn take(&mut self, start: u64, len: u64, is_noise: bool) {
         let Some(last) = start.saturating_add(len).checked_sub(1).filter(|_| len > 0) else { return };
         let oldest = last.saturating_sub(self.capacity);
@@ -103,7 +103,7 @@ impl NoiseBound {
         }
     }
 
-    /// Notes that bytes at `offset` were written anew elsewhere, which takes their worth along.
+    /// Notes that bytes at `offset` were written anew elsewhere, taking their worth along.
     pub fn moved(&mut self, offset: u64, len: u64) {
         let number = self.part(offset);
         let Ok(index) = self.parts.binary_search_by_key(&number, |(part, _)| *part) else { return };
@@ -135,7 +135,7 @@ const LEAST_WORTH: u64 = 8;
 const HELD_BACK: u64 = 8;
 /// What was copied again and again is of no more worth than so many times its part of the log.
 const MOST_WORTH: u64 = 4;
-/// Parts of a log that are told apart.
+/// Parts of a log told apart.
 const PARTS: u64 = 256;
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_leaves_a_quarter_to_what_is_of_worth() {
+    fn noise_leaves_a_quarter_to_valuable_content() {
         let (mut bound, mut head) = (NoiseBound::new(CAPACITY), 0);
         write(&mut bound, &mut head, 50_000);
         let remembered = flood(&mut bound, &mut head, CAPACITY);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn content_written_anew_holds_noise_back_in_its_new_place_only() {
+    fn rewritten_content_holds_noise_back_at_its_new_place_only() {
         let (mut bound, mut head) = (NoiseBound::new(CAPACITY), 0);
         write(&mut bound, &mut head, 50_000);
         assert_eq!(flood(&mut bound, &mut head, 150_000), 150_000);

@@ -1,4 +1,4 @@
-//! How much of a log each class of flows has taken, so that none takes more than its quota.
+//! How much of a log each class of flows has taken, so none takes more than its quota.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,9 +6,8 @@ use crate::plan::Quota;
 
 /// What classes of flows have written to a log of a given capacity.
 ///
-/// Bytes are counted by parts of the log, not by blocks: a part counts as long as any of it can be in the log. What
-/// is reported is therefore never too little, and at most one part too much; memory and time are bounded whatever
-/// the sizes of blocks.
+/// Bytes are counted by parts of the log, not by blocks: a part counts as long as any of it can be in the log. So the
+/// count is never too little, and at most one part too much; memory and time are bounded at any size of blocks.
 #[derive(Clone, Debug)]
 pub struct Quotas {
     capacity: u64,
@@ -22,13 +21,13 @@ impl Quotas {
         Self { capacity, classes: BTreeMap::new() }
     }
 
-    /// Says whether `len` more bytes of a class, written at `head`, leave it within its quota: of the `capacity`
-    /// bytes that end behind them, at most so many are the class's.
+    /// Says whether `len` more bytes of a class, written at `head`, leave it within its quota: of the `capacity` bytes
+    /// ending behind them, at most so many are the class's.
     pub fn allows(&self, quota: Quota, head: u64, len: u64) -> bool {
         self.taken(quota.class, head.saturating_add(len)).saturating_add(len) <= quota.bytes
     }
 
-    /// Notes that bytes of a class were written at `start`, which never decreases.
+    /// Notes bytes of a class written at `start`, never decreasing.
     pub fn take(&mut self, class: u64, start: u64, len: u64) {
         let Some(last) = start.saturating_add(len).checked_sub(1).filter(|_| len > 0) else { return };
         let oldest = self.part(last.saturating_sub(self.capacity));
@@ -53,7 +52,7 @@ impl Quotas {
         self.classes.clear();
     }
 
-    /// Returns how many bytes of a class may be among the `capacity` bytes that end at `end`.
+    /// Returns how many bytes of a class may be among the `capacity` bytes ending at `end`.
     fn taken(&self, class: u64, end: u64) -> u64 {
         let oldest = self.part(end.saturating_sub(self.capacity));
         let parts = self.classes.get(&class).into_iter().flatten();
@@ -65,7 +64,7 @@ impl Quotas {
     }
 }
 
-/// Parts of a log that are counted: the finer, the sooner a class may go on, and the longer the list.
+/// Parts of a log counted: the finer, the sooner a class may go on, and the longer the list.
 const PARTS: u64 = 64;
 
 #[cfg(test)]
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_the_log_is_given_back() {
+    fn bytes_beyond_the_log_are_given_back() {
         let mut quotas = Quotas::new(CAPACITY);
         quotas.take(1, 0, 3000);
         assert!(!quotas.allows(quota(1, 3000), CAPACITY - 10_000, 1000));
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_that_come_and_go_take_no_more_memory_than_the_log_has_parts() {
+    fn short_lived_classes_take_bounded_memory() {
         let mut quotas = Quotas::new(CAPACITY);
         for class in 0..1000 {
             quotas.take(class, class * 500, 500);

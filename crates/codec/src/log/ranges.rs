@@ -1,4 +1,4 @@
-//! A set of numbers kept as ranges: sequence numbers that arrived, log offsets that were written.
+//! A set of numbers kept as ranges: sequence numbers that arrived, log offsets written.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// Adds a range and joins it with those that it touches.
+    /// Adds a range and joins it with those it touches.
     pub fn insert(&mut self, range: Range64) {
         if range.is_empty() {
             return;
@@ -47,7 +47,7 @@ impl RangeSet {
             && self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
-    /// The range that holds a number, or the first one behind it.
+    /// The range holding a number, or the first one behind it.
     pub fn from(&self, at: u64) -> Option<Range64> {
         let held = self.ranges.range(..=at).next_back().filter(|(_, end)| **end > at);
         held.or_else(|| self.ranges.range(at..).next()).map(|(&start, &end)| start..end)

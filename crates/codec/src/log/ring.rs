@@ -68,10 +68,10 @@ impl fmt::Display for LogOffset {
     }
 }
 
-/// The last bytes of a log, addressed by [`LogOffset`], in segments that are taken as the log grows.
+/// The last bytes of a log, addressed by [`LogOffset`], in segments taken as the log grows.
 ///
-/// A segment that falls behind the limit becomes the next one in front, so a log that is full takes no memory and
-/// clears none as it goes on.
+/// A segment behind the limit becomes the next one in front, so a full log takes no memory and clears none as it goes
+/// on.
 pub struct Log {
     /// Neighbours in order; the first is number `first`.
     segments: VecDeque<Pages<u8>>,
@@ -80,7 +80,7 @@ pub struct Log {
     shift: u32,
     capacity: u64,
     limit: u64,
-    /// Behind the last byte that was ever written.
+    /// Behind the last byte ever written.
     end: LogOffset,
 }
 
@@ -107,7 +107,7 @@ impl Log {
         self.capacity
     }
 
-    /// Returns the offset behind the last byte that was ever written.
+    /// Returns the offset behind the last byte ever written.
     pub fn end(&self) -> LogOffset {
         self.end
     }
@@ -142,7 +142,7 @@ impl Log {
             if let Some(segment) = self.segment_for_write(at.0 >> self.shift)
                 && let Some(target) = segment.get_mut(from..from + piece.len())
             {
-                // A log that is larger than the caches would only drive out of them what is of use there.
+                // A log larger than the caches would only drive useful content out of them.
                 if large {
                     copy_streaming(target, piece);
                 } else {
@@ -154,10 +154,10 @@ impl Log {
         }
     }
 
-    /// Returns the `len` bytes from `offset` in the two pieces that they lie in; the second is often empty.
+    /// Returns the `len` bytes from `offset` in the two pieces they lie in; the second is often empty.
     ///
-    /// A `len` beyond 128 KiB may be cut to it. What is not held is left out; what was never written, or given up,
-    /// reads as nothing or as whatever lies there.
+    /// A `len` beyond 128 KiB may be cut to it. Bytes out of the limit are left out; bytes never written, or given up,
+    /// read as nothing or as any others.
     #[inline]
     pub fn slices(&self, offset: LogOffset, len: usize) -> (&[u8], &[u8]) {
         let (number, from) = (offset.0 >> self.shift, self.within(offset));
@@ -170,21 +170,21 @@ impl Log {
         (first, second.get(..len - before_the_end).unwrap_or(second))
     }
 
-    /// Returns the bytes that lie together with the one at `offset`, from the first of them to it and from it to the
-    /// last; nothing of what is not held.
+    /// Returns the bytes lying together with the one at `offset`, from the first of them to it and from it to the last;
+    /// nothing of what is not held.
     #[inline]
     pub fn beside(&self, offset: LogOffset) -> (&[u8], &[u8]) {
         let segment = self.segment(offset.0 >> self.shift);
         segment.split_at_checked(self.within(offset)).unwrap_or_default()
     }
 
-    /// Returns the bytes that lie together from the one at `offset` on; nothing of what is not held.
+    /// Returns the bytes lying together from the one at `offset` on; nothing of what is not held.
     #[inline]
     pub fn behind(&self, offset: LogOffset) -> &[u8] {
         self.segment(offset.0 >> self.shift).get(self.within(offset)..).unwrap_or_default()
     }
 
-    /// Returns the first offset that lies in memory, whatever is there; the end if nothing does.
+    /// Returns the first offset lying in memory, whatever is there; the end if nothing does.
     pub fn oldest(&self) -> LogOffset {
         if self.segments.is_empty() { self.end } else { LogOffset(self.first << self.shift) }
     }
@@ -239,7 +239,7 @@ impl Log {
         self.end = LogOffset::ZERO;
     }
 
-    /// Returns the bytes of memory that the log takes now.
+    /// Returns the bytes of memory the log takes now.
     pub fn memory(&self) -> u64 {
         (self.segments.len() as u64) << self.shift
     }
@@ -300,10 +300,10 @@ impl fmt::Debug for Log {
 /// How many segments a log is made of, within the bounds of their sizes: what is held beyond the limit is about one.
 const SEGMENTS: u64 = 16;
 
-/// Bytes that come from memory together.
+/// Bytes coming from memory together.
 pub(crate) const LINE: usize = 64;
 
-/// Twice the largest block, so that a block and what a marker's window adds lie in two segments at most.
+/// Twice the largest block, so a block and what a marker's window adds lie in two segments at most.
 const MIN_SEGMENT: u64 = 128 << 10;
 
 /// Larger ones would give nothing but coarser steps.
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_far_ahead_takes_one_segment_and_gives_up_the_rest() {
+    fn write_far_ahead_takes_one_segment_and_drops_the_rest() {
         let mut log = Log::new(1 << 20);
         log.write(LogOffset(0), &[1; 1 << 20]);
         log.write(LogOffset(1 << 50), b"far");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_limit_gives_memory_back_at_once_and_a_higher_one_is_filled_again() {
+    fn lower_limit_frees_memory_and_a_higher_one_fills_it() {
         let mut log = Log::new(8 << 20);
         (0..128u64).for_each(|i| log.write(LogOffset(i << 16), &[i as u8; 1 << 16]));
         assert_eq!(log.memory(), 8 << 20);
@@ -398,7 +398,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_last_bytes_within_the_limit_are_held_and_little_more(
+        fn only_the_last_bytes_within_the_limit_are_held(
             capacity in 1usize..600_000,
             writes in prop::collection::vec((any::<u8>(), 0usize..90_000, 1u64..600_000), 1..40),
         ) {

@@ -1,13 +1,13 @@
 //! Samples of a log, by which two ends find out whether they still have the same one.
 //!
-//! Both ends take them at the same places, so that a sending half which keeps no bytes can know their digests.
+//! Both ends take them at the same places, so a sending half which keeps no bytes can know their digests.
 
 use std::collections::VecDeque;
 
 use twox_hash::XxHash3_64;
 
 use super::Log;
-use crate::verify::digest::log_digest;
+use crate::verify::log_digest;
 use crate::wire::{Range64, Sample};
 
 /// The places at which samples of a log are taken: the same length at every multiple of a distance.
@@ -18,15 +18,15 @@ pub(crate) struct SampleGrid {
 }
 
 impl SampleGrid {
-    /// Returns the places in a log of `capacity` bytes: 4 KiB at each multiple of 64 KiB, both in proportion less
-    /// in a log below 1 MiB, so that it has sixteen of them too.
+    /// Returns the places in a log of `capacity` bytes: 4 KiB at each multiple of 64 KiB, both in proportion less in a
+    /// log below 1 MiB, so it has sixteen of them too.
     pub(crate) const fn new(capacity: u64) -> Self {
         let part = if capacity < MAX_STRIDE * PARTS { capacity / PARTS } else { MAX_STRIDE };
         let stride = if part < PARTS { PARTS } else { 1 << part.ilog2() };
         Self { stride, len: stride / PARTS }
     }
 
-    /// Returns at most `count` samples that lie within `range` of `log`, spread evenly over those that do.
+    /// Returns at most `count` samples lying within `range` of `log`, spread evenly over those that do.
     pub(crate) fn claim(&self, log: &Log, range: &Range64, count: u64) -> Vec<Sample> {
         let first = range.start.div_ceil(self.stride);
         let behind = range.end.saturating_sub(self.len).checked_div(self.stride).map_or(0, |last| last + 1);
@@ -44,16 +44,16 @@ impl SampleGrid {
 
 /// The digests of a log's samples, kept by someone who does not keep the log.
 ///
-/// It takes 16 bytes for each 64 KiB that the log holds.
+/// It takes 16 bytes for each 64 KiB the log holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     grid: SampleGrid,
     capacity: u64,
     /// Start and digest, in order.
     taken: VecDeque<(u64, u64)>,
-    /// What has come of the sample that `next` is within.
+    /// The state of the sample around `next`.
     partial: Vec<u8>,
-    /// The offset behind the last byte that was noted.
+    /// The offset behind the last byte noted.
     next: u64,
 }
 
@@ -64,7 +64,7 @@ impl Samples {
         Self { grid, capacity, taken: VecDeque::new(), partial: Vec::new(), next: 0 }
     }
 
-    /// Notes what is written to the log at `start`, which is never below what was noted before.
+    /// Notes bytes written to the log at `start`, never below the last ones.
     ///
     /// A sample is taken once all its bytes have come without a gap.
     pub(crate) fn note(&mut self, start: u64, bytes: &[u8]) {
@@ -104,7 +104,7 @@ impl Samples {
         self.taken.get(index).filter(|_| len == self.grid.len).map(|&(_, digest)| digest)
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the bytes of memory it takes.
     pub(crate) fn memory(&self) -> usize {
         self.taken.capacity() * size_of::<(u64, u64)>() + self.partial.capacity()
     }
@@ -123,7 +123,7 @@ mod tests {
     use crate::log::LogOffset;
 
     #[test]
-    fn logs_from_a_mebibyte_on_have_4_kib_at_each_64_kib() {
+    fn log_of_a_mebibyte_samples_each_64_kib() {
         for capacity in [1 << 20, 1 << 30, u64::MAX] {
             assert_eq!(SampleGrid::new(capacity), SampleGrid { stride: 64 << 10, len: 4 << 10 });
         }
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_keeps_no_bytes_knows_the_samples_of_who_does(
+        fn samples_are_equal_with_and_without_kept_bytes(
             capacity in 300u64..6000,
             writes in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..900), 0u64..3), 1..30),
         ) {

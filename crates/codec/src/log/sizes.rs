@@ -10,42 +10,42 @@ use super::Curve;
 pub struct Demand {
     /// What the log saves, by its size.
     pub curve: Curve,
-    /// The least that it gets.
+    /// The least it gets.
     pub minimum: u64,
-    /// The most that it can use, not below the minimum.
+    /// The most it can use, not below the minimum.
     pub maximum: u64,
     /// What it has now.
     pub present: u64,
-    /// Quarters of its size that a log takes: 4 for its bytes, where they are kept, and 1 beside them where blocks in
-    /// flight are kept, a quarter of the log unless set otherwise.
+    /// Quarters of its size a log takes: 4 for its bytes, if kept, and 1 beside them for kept blocks in flight, a
+    /// quarter of the log unless set otherwise.
     pub quarters: u64,
 }
 
 impl Demand {
-    /// Returns the memory that a log of this size takes, with what is kept beside it.
+    /// Returns the memory a log of this size takes, with what is kept beside it.
     pub fn cost(&self, size: u64) -> u64 {
         u64::try_from((u128::from(size) * u128::from(self.quarters)).div_ceil(4)).unwrap_or(u64::MAX)
     }
 
-    /// Returns the largest size that takes no more than this.
+    /// Returns the largest size taking no more than this.
     fn size_for(&self, cost: u64) -> u64 {
         u64::try_from(u128::from(cost) * 4 / u128::from(self.quarters.max(1))).unwrap_or(u64::MAX)
     }
 
-    /// What is gained by going from one size to another; what a log has already counts for a quarter more, so that
-    /// memory does not wander between logs that are worth about the same.
+    /// The gain from one size to another; a log's present size counts for a quarter more, so memory does not wander
+    /// between logs of about the same savings.
     fn gain(&self, from: u64, to: u64) -> u128 {
         let gain = u128::from(self.curve.saved_by(to) - self.curve.saved_by(from));
         if to <= self.present { gain * 5 } else { gain * 4 }
     }
 }
 
-/// Returns the size of each log, so that they cost no more than `budget` together and save as much as they can.
+/// Returns the size of each log, so they cost no more than `budget` together and save as much as they can.
 ///
-/// Each gets its minimum, even if that is more than there is. The rest goes where it saves most per byte: the step from
-/// a log's size to any larger one competes with those of all others, so that a log which saves nothing below 64 MiB and
-/// much above is given them at once. What is left when nothing more can be saved leaves logs as they are, and then
-/// goes to all alike.
+/// Each gets its minimum, even beyond the total. The rest goes to the highest savings per byte: the step from a log's
+/// size to any larger one competes with those of all others, so a log without savings below 64 MiB and with much above
+/// gets them at once. Once nothing more can be saved, the remainder leaves logs as they are, and then goes to all
+/// alike.
 pub fn share_out(budget: u64, demands: &[Demand]) -> Vec<u64> {
     let mut sizes: Vec<u64> = demands.iter().map(|demand| demand.minimum.min(demand.maximum)).collect();
     let spent =
@@ -70,7 +70,7 @@ pub fn share_out(budget: u64, demands: &[Demand]) -> Vec<u64> {
     sizes
 }
 
-/// A log's way to a larger size that saves most for what it costs, of those that there is memory for.
+/// A log's best step to a larger size within the memory left: most savings for its cost.
 #[derive(Clone, Copy)]
 struct Step {
     gain: u128,
@@ -124,7 +124,7 @@ fn fill_evenly(left: &mut u64, demands: &[Demand], sizes: &mut [u64], goal: impl
         let mut raised = false;
         for (demand, size) in demands.iter().zip(&mut *sizes).filter(|(demand, size)| **size < goal(demand)) {
             let cost = |more| demand.cost(*size + more) - demand.cost(*size);
-            // What a log costs is rounded up, so what it grows by may cost a byte less than it alone would.
+            // A log's cost is rounded up, so its growth may cost a byte less than it alone would.
             let mut more = demand.size_for(each).saturating_add(2).min(goal(demand) - *size);
             while cost(more) > each {
                 more -= 1;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_where_it_saves_and_the_rest_to_all() {
+    fn memory_follows_savings_and_the_rest_is_shared() {
         let (busy, idle) = (demand(&[(20 * MIB, 1000)]), demand(&[]));
         let sizes = share_out(40 * MIB, &[busy, idle, idle]);
         assert_eq!(sizes, [34 * MIB, 3 * MIB, 3 * MIB]);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_does_not_wander_between_logs_that_are_worth_about_the_same() {
+    fn memory_stays_between_logs_of_about_equal_savings() {
         let (mut a, mut b) = (demand(&[(20 * MIB, 1000)]), demand(&[(20 * MIB, 1150)]));
         a.present = 32 * MIB;
         let sizes = share_out(34 * MIB, &[a, b]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_beside_a_log_counts() {
+    fn memory_beside_a_log_counts() {
         let out = Demand { quarters: 5, ..demand(&[]) };
         let [size] = share_out(50 * MIB, &[out])[..] else { panic!() };
         assert!(size.abs_diff(40 * MIB) <= 4, "{size}");

@@ -1,4 +1,4 @@
-//! Buffers for blocks that come in, used again once nobody holds the block any more.
+//! Buffers for blocks coming in, used again once nobody holds the block any more.
 //!
 //! An allocator gives memory of this size back to the system and asks for it again from block to block, and the
 //! page faults cost more than rebuilding the block.
@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::wire::MAX_BLOCK;
 
-/// The last large blocks that were handed out, as far as somebody may still hold them.
+/// The last large blocks handed out, as far as somebody may still hold them.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuffers {
     recent: VecDeque<Bytes>,
@@ -52,7 +52,7 @@ impl BlockBuffers {
 /// Smaller blocks are a matter for the allocator.
 const WORTHWHILE: usize = MAX_BLOCK / 2;
 
-/// Blocks that are looked back on, 256 KiB of them: with more, memory leaves the processor's caches.
+/// Blocks looked back on, 256 KiB of them: with more, memory leaves the processor's caches.
 const KEPT: usize = 4;
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_comes_back_once_its_block_is_dropped_and_never_before() {
+    fn buffer_comes_back_only_once_its_block_is_dropped() {
         let mut buffers = BlockBuffers::default();
         let mut filled = buffers.take(MAX_BLOCK);
         filled.resize(MAX_BLOCK, 7);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_held_for_long_are_forgotten() {
+    fn blocks_held_for_long_are_forgotten() {
         let mut buffers = BlockBuffers::default();
         let held: Vec<Bytes> = (0..20)
             .map(|_| {

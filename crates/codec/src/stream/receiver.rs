@@ -1,37 +1,27 @@
-//! The receiving half: rebuilds blocks from the log, verifies them, and keeps the log in step.
+//! The receiving half: rebuilds blocks, verifies them, and keeps the log in step.
 
-mod acks;
-mod coming;
-mod epochs;
+mod chunks;
 mod frames;
-mod held;
 mod ports;
 mod rebuild;
-mod store;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use self::acks::PendingAcks;
-use self::coming::Coming;
-use self::epochs::Claimed;
-use self::frames::LaneState;
-use self::held::{Held, Released};
-use self::store::StoreSide;
-use super::buffers::BlockBuffers;
+use self::rebuild::Scratch;
 use crate::Now;
 use crate::contract::{
-    Arrival, Decoder, DecoderLog, Delivery, LogWrite, PeerFault, PeerSender, ReceiveEvent, ReceiveStats,
+    Arrival, Decoder, DecoderLog, Delivery, LogStart, PeerFault, PeerSender, ReceiveEvent, ReceiveStats,
     SavedLog, StorePort,
 };
-use crate::endre::matcher::Copy;
-use crate::entropy::Decompressor;
-use crate::log::{Arrived, Log, RangeSet};
+use crate::endre::log_decoder::LogDecoder;
+use crate::entropy::EntropyDecoder;
+use crate::transfer::coming::Coming;
 use crate::transfer::parking::Parking;
-use crate::transfer::refetch::Missing;
-use crate::transfer::{Head, MAX_UNACKED};
-use crate::verify::strong::{StrongDigests, StrongKind};
+use crate::transfer::{Head, Incoming};
+use crate::verify::{Gate, StrongKind};
 use crate::wanax::fetching::Fetching;
-use crate::wire::{FlowId, Frame, LaneId, MAX_RANGES, Range64, Refetch, RefetchReason};
+use crate::wanax::store_side::StoreSide;
+use crate::wire::{FlowId, Frame, LaneId, RefetchReason, WireError};
 
 /// How a receiving half is set up.
 #[derive(Clone, Debug)]
@@ -50,167 +40,97 @@ pub struct ReceiverConfig {
     pub store: bool,
 }
 
-/// The receiving half of EndRE, whichever way the sending half found its copies.
+/// The receiving half of the stream codec.
 pub struct Receiver {
     contexts: usize,
-    max_in_flight: u64,
-    digest_seed: u64,
-    strong: StrongDigests,
-    log: Log,
-    epoch: u64,
-    /// Set while the peer is new and names its epoch with its first coded block: how far beyond that block what came of the
-    /// one before may reach.
-    epoch_open: Option<u64>,
-    claimed: Claimed,
-    events: VecDeque<ReceiveEvent>,
-    /// At most [`Receiver::most_ranges`] ranges.
-    written: RangeSet,
-    highest: u64,
-    /// What is held of the log, and what is to be said of it.
-    held: Held,
-    /// Set while the log's memory is given back.
-    released: Option<Released>,
-    arrived: Arrived,
-    /// What the halves said last on each lane.
-    lanes: BTreeMap<LaneId, LaneState>,
-    /// Whether the peer understands one number as an acknowledgement.
-    continues: bool,
-    decompressor: Decompressor,
-    /// The lane that each context was started on, and the block that did; only blocks of that lane are in step with it.
-    context_lanes: BTreeMap<usize, (LaneId, u64)>,
+    transfer: Incoming,
+    log: LogDecoder,
+    entropy: EntropyDecoder,
+    gate: Gate,
     parked: Parking,
     coming: Coming,
     fetching: Fetching,
     store: StoreSide,
     /// The time as it was last told.
     now: Now,
-    /// Blocks that were asked for again, and when to repeat that.
-    missing: Missing,
-    acks: PendingAcks,
-    frames: VecDeque<Frame<'static>>,
+    events: VecDeque<ReceiveEvent>,
     deliveries: VecDeque<Delivery>,
-    persist: bool,
-    writes: VecDeque<LogWrite>,
-    patience: Now,
     stats: ReceiveStats,
-    /// What rebuilding has taken, in steps.
+    /// The work of rebuilding, in steps.
     work: u64,
-    /// Blocks that were sent again and were wrong again.
-    failed_resends: u32,
-    copies: Vec<Copy>,
-    plain: Vec<u8>,
-    /// A block without what is named.
-    residue: Vec<u8>,
-    buffers: BlockBuffers,
-    /// In place of [`Self::most_ranges`].
-    #[cfg(test)]
-    pub(crate) few_ranges: Option<usize>,
+    scratch: Scratch,
 }
-
-const DEFAULT_PATIENCE: Now = Now::from_millis(200);
-/// Frames that wait for a lane before no more single blocks are asked for again: some hundred kilobytes, if a peer sends
-/// what is wrong and takes nothing.
-const MAX_QUEUED_FRAMES: usize = 4096;
-/// Blocks that are sent again hold all that they consist of, so that they are right unless memory fails; with more wrong
-/// ones than this, the lane ends.
-const MOST_FAILED_RESENDS: u32 = 16;
 
 impl Receiver {
     /// Starts with an empty log.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
             contexts: config.contexts,
-            max_in_flight: config.max_in_flight,
-            digest_seed: config.digest_seed,
-            strong: StrongDigests::new(config.digest_seed, StrongKind::default()),
-            log: Log::new(config.capacity as usize),
-            epoch: 0,
-            epoch_open: Some(config.max_in_flight),
-            claimed: Claimed::default(),
-            events: VecDeque::new(),
-            written: RangeSet::default(),
-            highest: 0,
-            held: Held::new(config.capacity),
-            released: None,
-            arrived: Arrived::default(),
-            decompressor: Decompressor::new(config.contexts),
-            context_lanes: BTreeMap::new(),
+            transfer: Incoming::default(),
+            log: LogDecoder::new(config.capacity, config.max_in_flight, config.persist),
+            entropy: EntropyDecoder::new(config.contexts),
+            gate: Gate::new(config.digest_seed, StrongKind::default()),
             parked: Parking::default(),
             coming: Coming::default(),
             fetching: Fetching::default(),
             store: StoreSide::new(config.store),
             now: Now::ZERO,
-            missing: Missing::default(),
-            acks: PendingAcks::default(),
-            frames: VecDeque::new(),
+            events: VecDeque::new(),
             deliveries: VecDeque::new(),
-            persist: config.persist,
-            writes: VecDeque::new(),
-            patience: DEFAULT_PATIENCE,
             stats: ReceiveStats::default(),
             work: 0,
-            failed_resends: 0,
-            lanes: BTreeMap::new(),
-            continues: false,
-            copies: Vec::new(),
-            plain: Vec::new(),
-            residue: Vec::new(),
-            buffers: BlockBuffers::default(),
-            #[cfg(test)]
-            few_ranges: None,
+            scratch: Scratch::default(),
         }
     }
 
-    /// Starts with a log that was found on disk, with as much of it as there is room for.
+    /// Starts with a log found on disk, as much of it as there is room for.
     pub fn with_log(config: ReceiverConfig, saved: SavedLog) -> Self {
         let mut receiver = Self::new(config);
-        let saved = saved.fit(receiver.log.capacity());
-        receiver.epoch = saved.epoch;
-        receiver.highest = saved.ranges.iter().next_back().map_or(0, |range| range.end);
-        receiver.written = saved.ranges;
-        receiver.log = saved.log;
+        receiver.log.restore(saved);
         receiver
     }
 
-    /// Leaves room for so many bytes of blocks that are fetched, of the oldest beyond that, and of those that wait, and
-    /// for so many reads.
-    #[cfg(test)]
-    pub(crate) fn set_room(&mut self, [fetching, oldest, queued, reads]: [usize; 4]) {
-        self.fetching.room = crate::wanax::fetching::queue::Room { fetching, oldest, queued, reads };
+    /// Counts and reports the start of a log.
+    fn note_start(&mut self, start: LogStart) {
+        self.stats.log_starts.count(start);
+        self.events.push_back(ReceiveEvent::LogStarts { epoch: self.log.epoch(), start });
     }
 
-    /// Changes a byte of the log behind the cache's back.
-    #[cfg(test)]
-    pub(crate) fn damage(&mut self, offset: u64) {
-        let mut byte = Vec::new();
-        self.log.copy_to(crate::log::LogOffset(offset), 1, &mut byte);
-        self.log.write(crate::log::LogOffset(offset), &[!byte[0]]);
-    }
-
-    fn check_seq(&self, seq: u64) -> Result<(), PeerFault> {
-        let next = self.arrived.next();
-        // Messages need no credit, hence twice the bound on what the sender keeps.
-        if seq >= next.saturating_add(2 * MAX_UNACKED) {
-            Err(PeerFault::TooFarAhead { seq, next })
-        } else {
-            Ok(())
-        }
-    }
-
-    fn ask_again(&mut self, head: &Head, reason: RefetchReason, now: Now) {
+    /// Requests a block again.
+    fn refetch(&mut self, head: &Head, reason: RefetchReason, now: Now) {
         match reason {
             RefetchReason::Missing => self.stats.refetched += 1,
             RefetchReason::Mismatch => self.stats.mismatches += 1,
         }
-        // A block that fails again waits for its turn: the peer decides how often it comes.
-        if self.missing.contains(head.seq) {
+        self.transfer.refetch(head, reason, now);
+    }
+
+    /// Gives up the missing bytes of a late block, once all blocks before it have arrived: offsets follow the order of
+    /// blocks, so none under way brings them, and the sending half takes them for held until it hears otherwise.
+    fn give_up_missing(&mut self, now: Now) {
+        if self.log.is_released() {
             return;
         }
-        if self.frames.len() < MAX_QUEUED_FRAMES {
-            self.missing.insert(head, reason, self.patience, now);
-            self.frames.push_back(Frame::Refetch(Refetch { reason, seqs: vec![head.seq] }));
-        } else {
-            self.missing.insert_late(head, reason, now);
+        let Some(parked) = self.parked.take_late(self.transfer.arrived.next(), now) else { return };
+        if let Some(last) = self.log.last_missing(&parked.copies) {
+            self.log.give_up_below(last + 1);
+            self.drop_given_up();
+        }
+        self.go_on(parked, now);
+    }
+
+    /// Puts together the ranges of blocks being fetched, and of those behind them: they will come, and a request would bring
+    /// them twice. Only if a block is late does that matter.
+    fn look_for_coming(&mut self, now: Now) {
+        let is_stale = self.coming.is_stale(now);
+        let is_any_late = self.parked.deadline().is_some_and(|deadline| deadline <= now);
+        if self.fetching.is_empty() || (is_stale && !is_any_late) {
+            self.coming = Coming::default();
+        } else if is_stale {
+            let mut ranges = crate::log::RangeSet::default();
+            self.fetching.ranges().chain(self.parked.ranges()).for_each(|range| ranges.insert(range));
+            self.stats.steps += ranges.len() as u64;
+            self.coming.set(ranges, self.transfer.patience, now);
         }
     }
 }
@@ -223,98 +143,102 @@ impl Decoder for Receiver {
         lane: LaneId,
         now: Now,
     ) -> Result<Option<Arrival>, PeerFault> {
-        self.take_frame(kind, body, lane, now)
+        match Frame::decode(kind, body)? {
+            Frame::Block(block) => self.read_block(block, lane, now).map(Some),
+            Frame::More(more) => {
+                let block = self.transfer.continued(more, lane)?;
+                self.read_block(block, lane, now).map(Some)
+            }
+            Frame::Message { seq, flow, message } => {
+                self.handle_message(seq, flow, message, now)?;
+                Ok(Some(Arrival::Item { flow, seq, is_resent: false, end: None }))
+            }
+            Frame::SavingsCurve(worth) => {
+                self.handle_savings(&worth);
+                Ok(None)
+            }
+            Frame::Chunks(chunks) => {
+                let flow = self.fetching.flow_of(chunks.seq);
+                self.handle_chunks(chunks, now)?;
+                Ok(flow.map(|flow| Arrival::Chunks { flow }))
+            }
+            Frame::Probe(probe) => {
+                self.handle_probe(probe);
+                Ok(None)
+            }
+            _ => Err(WireError::UnknownType(kind).into()),
+        }
     }
 
     fn handle_lane_lost(&mut self, lane: LaneId) {
-        self.lanes.remove(&lane);
+        self.transfer.lose_lane(lane);
     }
 
     fn handle_peer(&mut self, peer: PeerSender) {
         let PeerSender { capacity, max_in_flight, digest_seed, names, strong, continues, probe } = peer;
-        (self.lanes, self.continues) = (BTreeMap::new(), continues);
-        self.epoch_open = Some(self.max_in_flight.max(max_in_flight));
-        self.max_in_flight = max_in_flight;
-        self.digest_seed = digest_seed;
-        self.strong = StrongDigests::new(digest_seed, strong);
-        self.arrived = Arrived::default();
+        self.transfer.meet(continues);
+        self.gate = Gate::new(digest_seed, strong);
+        self.entropy = EntropyDecoder::new(self.contexts);
         self.parked.clear();
         self.coming = Coming::default();
         self.fetching.clear();
         self.store.meet(names);
-        self.missing.clear();
-        self.acks = PendingAcks::default();
-        self.frames.clear();
-        self.decompressor = Decompressor::new(self.contexts);
-        self.context_lanes.clear();
-        (self.held.wished, self.held.worth_serial) = (u64::MAX, 0);
-        self.failed_resends = 0;
-        if self.claim().is_none() {
-            // Nothing is claimed, so the peer may begin again with any epoch and offset.
-            self.start_epoch(0, Now::ZERO);
-        }
-        if self.log.capacity() != capacity {
-            self.resize(capacity);
-        }
-        self.apply_limit();
-        self.claimed = Claimed::of(self.claim());
+        self.log.meet(capacity, max_in_flight);
         probe.into_iter().for_each(|probe| self.handle_probe(probe));
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.acks.waited_enough |= self.acks.due.is_some_and(|due| due <= now);
+        self.transfer.acks.handle_timeout(now);
         self.wake_parked(now);
-        if !self.frames.is_empty() {
+        if self.transfer.has_requests() {
             return;
         }
         self.now = now;
         self.fetching.handle_timeout(now);
-        self.ask_for_awaited(now);
-        self.give_up_what_cannot_come(now);
-        // Blocks that wait for what is read from disk are not asked for again meanwhile.
-        let (ranges, hopeless) = match self.released {
-            Some(_) => Default::default(),
-            None => {
-                self.look_for_coming(now);
-                self.parked.overdue(now, self.patience, [&self.written, &self.coming.ranges])
-            }
-        };
-        let ranges: Vec<Range64> = ranges.iter().collect();
-        self.frames.extend(ranges.chunks(MAX_RANGES).map(|ranges| Frame::Need(ranges.to_vec())));
-        for seq in hopeless {
-            if let Some(parked) = self.parked.take(seq) {
-                self.ask_again(&parked.head, RefetchReason::Missing, now);
+        self.request_awaited(now);
+        self.give_up_missing(now);
+        // Blocks behind a log on disk are not requested again meanwhile.
+        if !self.log.is_released() {
+            self.look_for_coming(now);
+            let known = [self.log.written(), &self.coming.ranges];
+            let (ranges, hopeless) = self.parked.overdue(now, self.transfer.patience, known);
+            self.transfer.need(&ranges);
+            for seq in hopeless {
+                if let Some(parked) = self.parked.take(seq) {
+                    self.refetch(&parked.head, RefetchReason::Missing, now);
+                }
             }
         }
-        for (reason, seqs) in self.missing.overdue(now, self.patience, MAX_RANGES) {
-            self.frames.push_back(Frame::Refetch(Refetch { reason, seqs }));
-        }
+        self.transfer.handle_timeout(now);
     }
 
     fn poll_timeout(&self) -> Option<Now> {
         if self.parked.has_ready() {
             return Some(self.now);
         }
-        let acks = self.acks.due.filter(|_| !self.acks.are_due());
-        if !self.frames.is_empty() {
-            // What was asked for has not even left: asking more often does not help.
+        let acks = self.transfer.acks.deadline();
+        if self.transfer.has_requests() {
+            // They have not even left: more requests do not help.
             return acks;
         }
-        let parked = self.parked.deadline().filter(|_| self.released.is_none());
+        let parked = self.parked.deadline().filter(|_| !self.log.is_released());
         let fetching = self.fetching.deadline().filter(|_| !self.fetching.has_requests());
-        [parked, self.missing.deadline(), acks, fetching].into_iter().flatten().min()
+        [parked, self.transfer.refetches.deadline(), acks, fetching].into_iter().flatten().min()
     }
 
     fn poll_feedback(&mut self, lane: LaneId, flush: bool, out: &mut Vec<u8>) -> bool {
-        self.put_feedback(lane, flush, out)
+        let before = out.len();
+        self.transfer.put_acked(lane, flush, out);
+        self.poll_frame(flush, out);
+        out.len() > before
     }
 
     fn has_urgent_frame(&self) -> bool {
-        self.held.due
+        self.log.is_report_due()
             || self.store.is_due()
-            || !self.frames.is_empty()
+            || self.transfer.has_requests()
             || self.fetching.has_requests()
-            || self.acks.are_due()
+            || self.transfer.acks.are_due()
     }
 
     fn poll_payload(&mut self) -> Option<Delivery> {
@@ -324,7 +248,7 @@ impl Decoder for Receiver {
     fn holds(&self, flow: FlowId, before: u64) -> bool {
         self.fetching.holds(flow, before)
             || self.parked.holds(flow, before)
-            || self.missing.holds(flow, before)
+            || self.transfer.refetches.holds(flow, before)
     }
 
     fn poll_event(&mut self) -> Option<ReceiveEvent> {
@@ -332,40 +256,36 @@ impl Decoder for Receiver {
     }
 
     fn work(&self) -> u64 {
-        self.work + self.stats.steps + self.parked.steps
+        self.work + self.steps()
     }
 
     fn stats(&self) -> ReceiveStats {
         ReceiveStats {
-            epoch: self.epoch,
-            log_capacity: self.log.capacity(),
-            log_limit: self.limit(),
-            released: self.released.is_some(),
-            log_used: self.written.total(),
-            curve: self.held.curve,
+            epoch: self.log.epoch(),
+            log_capacity: self.log.log().capacity(),
+            log_limit: self.log.limit(),
+            released: self.log.is_released(),
+            log_used: self.log.written().total(),
+            curve: self.log.curve(),
             chunks: self.chunk_stats(),
-            steps: self.stats.steps + self.parked.steps,
-            memory: self.log.memory()
-                + (self.decompressor.memory() + self.parked.bytes() + self.fetching.bytes()) as u64,
+            steps: self.steps(),
+            memory: self.log.log().memory()
+                + (self.entropy.memory() + self.parked.bytes() + self.fetching.bytes()) as u64,
             ..self.stats
         }
     }
 
     fn resend_control_state(&mut self, now: Now) {
         self.now = now;
-        self.acks.restate = true;
-        if self.held.serial > 0 {
-            self.held.tell();
-        }
-        self.store.restate();
-        self.fetching.restate();
-        self.parked.restate();
-        self.frames.clear();
-        self.missing.restate();
+        self.transfer.resend_control_state();
+        self.log.resend_report();
+        self.store.resend_control_state();
+        self.fetching.resend_control_state();
+        self.parked.resend_control_state();
     }
 
     fn handle_patience(&mut self, patience: Now) {
-        self.patience = patience;
+        self.transfer.patience = patience;
     }
 
     fn log(&self) -> Option<&dyn DecoderLog> {
@@ -382,5 +302,32 @@ impl Decoder for Receiver {
 
     fn store_mut(&mut self) -> Option<&mut dyn StorePort> {
         Some(self)
+    }
+}
+
+impl Receiver {
+    /// Looks at waiting blocks and at the log, in steps.
+    fn steps(&self) -> u64 {
+        self.stats.steps + self.log.steps + self.parked.steps
+    }
+}
+
+/// Small bounds, and damage.
+#[cfg(test)]
+impl Receiver {
+    /// Leaves room for so many bytes of fetched blocks, of the oldest beyond that, and of those in the queue, and for so
+    /// many reads.
+    pub(super) fn set_room(&mut self, [fetching, oldest, queued, reads]: [usize; 4]) {
+        self.fetching.room = crate::wanax::fetching::queue::Room { fetching, oldest, queued, reads };
+    }
+
+    /// Bounds the ranges remembered of the log.
+    pub(super) fn set_few_ranges(&mut self, few: Option<usize>) {
+        self.log.few_ranges = few;
+    }
+
+    /// Changes a byte of the log behind the cache's back.
+    pub(super) fn damage(&mut self, offset: u64) {
+        self.log.damage(offset);
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks by their flows, so that whether one of a flow waits is no walk over those of all others.
+//! Blocks by their flows, so whether one of a flow waits is no walk over those of all others.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_is_asked_for_its_own_blocks_before_an_offset() {
+    fn only_the_flows_own_earlier_blocks_count() {
         let mut by_flow = ByFlow::default();
         let head = |seq, flow, offset| Head { flow: FlowId(flow), offset, ..Head::of(seq) };
         let heads = [head(1, 7, 100), head(2, 7, 100), head(3, 8, 0), head(4, 6, 0)];

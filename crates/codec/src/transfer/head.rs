@@ -21,12 +21,12 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The range of the log that the block takes, if it takes one.
+    /// The range of the log the block takes, if it takes one.
     pub(crate) fn range(&self) -> Option<Range64> {
         self.remembered.then(|| self.start..self.start.saturating_add(self.plain_len as u64))
     }
 
-    /// Of a block of a thousand bytes that is remembered.
+    /// Of a block of a thousand bytes remembered.
     #[cfg(test)]
     pub(crate) fn of(seq: u64) -> Self {
         Self {

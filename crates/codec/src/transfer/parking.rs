@@ -1,4 +1,4 @@
-//! Blocks that wait for a range of the log which has not arrived yet.
+//! Blocks waiting for a range of the log which has not arrived yet.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use crate::endre::matcher::Copy;
 use crate::log::RangeSet;
 use crate::wire::{FlowId, MAX_RANGES, Range64};
 
-/// A block that waits.
+/// A block waiting.
 pub(crate) struct Parked {
     pub(crate) head: Head,
     pub(crate) copies: Vec<Copy>,
     pub(crate) literals: Vec<u8>,
-    /// Chunks that the block names, and where they stand.
+    /// Chunks the block names, and where they stand.
     pub(crate) named: Vec<(u32, Bytes)>,
-    /// The last byte of the log that it lacks; nothing is looked at until that is there. What comes in order has then all
+    /// The last byte of the log it lacks; nothing is looked at before its arrival. In order, everything else has then
     /// come.
     pub(crate) lacks: u64,
     /// How often that came, and something else was lacking.
     pub(crate) wakes: u32,
-    /// The lowest offset that it copies from.
+    /// The lowest offset it copies from.
     pub(crate) oldest: u64,
     pub(crate) deadline: Now,
     /// How long it was waited for the last time.
@@ -39,35 +39,35 @@ impl Due for Parked {
     }
 }
 
-/// All blocks that wait.
+/// All blocks waiting.
 #[derive(Default)]
 pub(crate) struct Parking {
     blocks: Timed<Parked>,
     by_flow: ByFlow,
-    /// The blocks by the lowest offset that they copy from, and by the byte that they lack.
+    /// The blocks by the lowest offset they copy from, and by the byte they lack.
     oldest: BTreeSet<(u64, u64)>,
     lacking: BTreeSet<(u64, u64)>,
-    /// The blocks that have the byte that they lacked.
+    /// The blocks with the byte they lacked.
     ready: BTreeSet<u64>,
     bytes: usize,
-    /// Ranges that were asked for of late, for whichever block.
+    /// Ranges asked for of late, for whichever block.
     asked: RangeSet,
     asked_until: Now,
-    /// Ranges and copies that were looked at, since the start.
+    /// Ranges and copies looked at, since the start.
     pub(crate) steps: u64,
 }
 
-/// What was asked for is on its way, behind whatever waits for a slow link: many blocks may want it, and each asking
-/// would bring it once more. So it is given so many times the patience.
+/// A requested range is on its way, behind a slow link's queue: many blocks may want it, and each request would bring
+/// it once more. So it is given so many times the patience.
 const ASKED_PATIENCE: u32 = 8;
 
-/// Ranges that are asked for at once, but for those of the last block: four frames.
+/// Ranges asked for at once, but for those of the last block: four frames.
 const MAX_ASKED: usize = 4 * MAX_RANGES;
 
-/// A block that lacks more pieces than this is asked for whole: that costs less than to ask for each of them.
+/// A block lacking more pieces than this is asked for whole: that costs less than to ask for each of them.
 const MOST_PIECES: usize = MAX_ASKED;
 
-/// Pieces and copies that are looked at in one go.
+/// Pieces and copies looked at in one go.
 const MOST_LOOKS: usize = 16 * MAX_ASKED;
 
 /// A block is looked at again so often because a byte came that it lacked; then it is asked for whole.
@@ -127,13 +127,13 @@ impl Parking {
         Some(parked)
     }
 
-    /// Takes a block that has waited long enough for what it lacks to be asked for.
+    /// Takes a late block.
     pub(crate) fn take_late(&mut self, seq: u64, now: Now) -> Option<Parked> {
         self.blocks.get(seq).filter(|parked| parked.deadline <= now)?;
         self.take(seq)
     }
 
-    /// Notes that a range was written: blocks that lacked a byte of it are ready to be looked at again.
+    /// Notes a written range: blocks lacking a byte of it are ready to be looked at again.
     pub(crate) fn handle_written(&mut self, range: &Range64) {
         let here = |&(byte, _): &(u64, u64)| byte < range.end;
         let from = (range.start, 0);
@@ -144,7 +144,7 @@ impl Parking {
         }
     }
 
-    /// Takes a block that has the byte that it lacked.
+    /// Takes a block with the byte it lacked.
     pub(crate) fn take_ready(&mut self) -> Option<Parked> {
         let seq = *self.ready.first()?;
         self.take(seq)
@@ -158,7 +158,7 @@ impl Parking {
         self.blocks.values().map(|parked| &parked.head)
     }
 
-    /// The log ranges that blocks will fill which wait.
+    /// The log ranges to be filled by waiting blocks.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = Range64> {
         self.heads().filter_map(Head::range)
     }
@@ -171,7 +171,7 @@ impl Parking {
     }
 
     /// Asks for everything anew with the next [`Self::overdue`]: what was asked for may have been lost with a lane.
-    pub(crate) fn restate(&mut self) {
+    pub(crate) fn resend_control_state(&mut self) {
         self.asked.clear();
         for seq in self.blocks.such(|parked| parked.asked) {
             self.blocks.change(seq, |parked| (parked.asked, parked.deadline) = (false, Now::ZERO));
@@ -183,10 +183,10 @@ impl Parking {
         self.blocks.deadline()
     }
 
-    /// Returns the ranges to ask for now, and the blocks to be asked for whole: those for which ranges were asked for before
-    /// and did not help, and those that lack too many. `written` is what is there, `coming` what will be: a block that
-    /// lacks nothing else waits on. Once [`MAX_ASKED`] ranges are to be asked for, or [`MOST_LOOKS`] were looked at, other
-    /// blocks have their turn the next time.
+    /// Returns the ranges to request now, and the blocks to request whole: those not helped by requested ranges, and
+    /// those lacking too many. `written` ranges are there, `coming` ones will be: a block lacking nothing else waits
+    /// on. Once [`MAX_ASKED`] ranges are to be requested, or [`MOST_LOOKS`] were looked at, other blocks have their
+    /// turn the next time.
     pub(crate) fn overdue(
         &mut self,
         now: Now,
@@ -230,8 +230,8 @@ impl Parking {
 }
 
 impl Parked {
-    /// Appends the pieces that the block lacks and that are neither `written` nor `coming`; returns false if there are too
-    /// many of them, or of those that are coming.
+    /// Appends the block's missing pieces neither `written` nor `coming`; returns false if there are too many of them,
+    /// or of the coming ones.
     fn find_missing(
         &self,
         [written, coming]: [&RangeSet; 2],
@@ -270,7 +270,7 @@ mod tests {
 
     const PATIENCE: Now = Now::from_secs(1);
 
-    /// A block that is one copy of what it lacks.
+    /// A block of one copy, of missing bytes.
     fn lacking(seq: u64, lacks: Range64, deadline: Now) -> Parked {
         let len = (lacks.end - lacks.start) as u32;
         let copies = vec![Copy { at: 0, len, source: LogOffset(lacks.start) }];
@@ -297,7 +297,7 @@ mod tests {
         parking
     }
 
-    /// Returns how many ranges are asked for, and the blocks that are given up, patience by patience.
+    /// Returns how many ranges are asked for, and the blocks given up, patience by patience.
     fn pass(parking: &mut Parking, patiences: std::ops::Range<u32>) -> (usize, Vec<u64>) {
         let (mut asked, mut hopeless) = (0, Vec::new());
         for patience in patiences {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_blocks_lack_is_asked_for_once() {
+    fn range_lacking_in_many_blocks_is_requested_once() {
         let mut parking = parking(5);
         assert_eq!(pass(&mut parking, 1..9), (1, vec![]));
         assert_eq!(pass(&mut parking, 9..10), (0, vec![1]), "eight times the patience, and it did not come");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_in_what_is_asked_for_has_its_turn_the_next_time() {
+    fn ranges_beyond_the_bound_are_requested_next_time() {
         let mut parking = Parking::default();
         (0..3).for_each(|seq| assert!(parking.park(scattered(seq, MOST_PIECES))));
         assert_eq!(pass(&mut parking, 1..2), (MAX_ASKED, vec![]));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_lacks_too_many_pieces_is_asked_for_whole() {
+    fn block_lacking_too_many_pieces_is_requested_whole() {
         let mut parking = Parking::default();
         assert!(parking.park(scattered(1, MOST_PIECES + 1)) && parking.park(scattered(2, MOST_PIECES)));
         assert_eq!(pass(&mut parking, 1..2), (MOST_PIECES, vec![1]));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn one_go_looks_at_so_much_and_leaves_the_rest_for_the_next() {
+    fn looks_are_bounded_and_continued_next_time() {
         let mut parking = Parking::default();
         let mut written = RangeSet::default();
         (0..32_000).for_each(|piece| written.insert(2 * piece..2 * piece + 1));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_lacks_only_what_is_coming_is_looked_at_ever_more_seldom() {
+    fn block_lacking_only_coming_ranges_is_checked_less_often() {
         let mut parking = Parking::default();
         assert!(parking.park(lacking(1, 0..100, PATIENCE)));
         let (none, mut coming) = (RangeSet::default(), RangeSet::default());
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn only_blocks_that_lacked_a_written_byte_are_ready() {
+    fn only_blocks_lacking_a_written_byte_are_ready() {
         let mut parking = Parking::default();
         for seq in 0..30 {
             assert!(parking.park(lacking(seq, 5000 + 100 * seq..5100 + 100 * seq, PATIENCE)));
@@ -407,10 +407,10 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_lost_with_a_lane_is_asked_for_again_at_once() {
+    fn requests_lost_with_a_lane_are_repeated_at_once() {
         let mut parking = parking(5);
         assert_eq!(pass(&mut parking, 1..3), (1, vec![]));
-        parking.restate();
+        parking.resend_control_state();
         assert_eq!(pass(&mut parking, 3..4), (1, vec![]));
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks that were asked for whole, and when to ask for them again.
+//! Blocks asked for whole, and when to ask for them again.
 
 use super::Head;
 use super::by_flow::ByFlow;
@@ -6,14 +6,14 @@ use super::timed::{Due, Timed};
 use crate::Now;
 use crate::wire::{FlowId, RefetchReason};
 
-/// Blocks that were asked for.
+/// Blocks asked for.
 #[derive(Default)]
-pub(crate) struct Missing {
+pub(crate) struct Refetches {
     blocks: Timed<Asked>,
     by_flow: ByFlow,
 }
 
-/// A block that was asked for.
+/// A block asked for.
 #[derive(Clone, Copy)]
 struct Asked {
     head: Head,
@@ -35,14 +35,14 @@ impl Due for Asked {
 const ASK_PATIENCE: u32 = 8;
 const LONGEST_ASK: Now = Now::from_secs(30);
 
-impl Missing {
+impl Refetches {
     /// Notes that a block is asked for now.
     pub(crate) fn insert(&mut self, head: &Head, reason: RefetchReason, patience: Now, now: Now) {
         let interval = patience * ASK_PATIENCE;
         self.put(Asked { head: *head, deadline: now + interval, interval, reason });
     }
 
-    /// Notes a block that could not be asked for yet: that is to be done with the next [`Self::overdue`].
+    /// Notes a block to be requested with the next [`Self::overdue`].
     pub(crate) fn insert_late(&mut self, head: &Head, reason: RefetchReason, now: Now) {
         self.put(Asked { head: *head, deadline: now, interval: Now::ZERO, reason });
     }
@@ -73,12 +73,8 @@ impl Missing {
         self.blocks.is_empty()
     }
 
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Has everything asked for with the next [`Self::overdue`]: requests, or repairs, may have been lost with a lane.
-    pub(crate) fn restate(&mut self) {
+    pub(crate) fn resend_control_state(&mut self) {
         for seq in self.blocks.such(|_| true) {
             self.blocks.change(seq, |asked| asked.deadline = Now::ZERO);
         }
@@ -114,7 +110,7 @@ mod tests {
     const PATIENCE: Now = Now::from_millis(400);
 
     /// The blocks to be asked for, if all for one reason.
-    fn overdue(missing: &mut Missing, now: Now, most: usize) -> Vec<u64> {
+    fn overdue(missing: &mut Refetches, now: Now, most: usize) -> Vec<u64> {
         let asked = missing.overdue(now, PATIENCE, most);
         assert!(asked.iter().all(|(reason, _)| *reason == Lost));
         asked.into_iter().flat_map(|(_, seqs)| seqs).collect()
@@ -122,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_block_is_asked_for_ever_more_seldom() {
-        let mut missing = Missing::default();
+        let mut missing = Refetches::default();
         missing.insert(&Head::of(7), Lost, PATIENCE, Now::ZERO);
         let mut asked = Vec::new();
         for _ in 0..7 {
@@ -135,8 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn on_a_path_that_became_longer_requests_are_not_repeated_sooner() {
-        let mut missing = Missing::default();
+    fn longer_path_does_not_hasten_repeated_requests() {
+        let mut missing = Refetches::default();
         missing.insert(&Head::of(7), Lost, PATIENCE, Now::ZERO);
         let slow = Now::from_secs(5);
         missing.overdue(Now::from_secs(4), slow, 9);
@@ -144,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_lost_with_a_lane_is_asked_for_at_once_and_each_once() {
-        let mut missing = Missing::default();
+    fn requests_lost_with_a_lane_are_repeated_once_each() {
+        let mut missing = Refetches::default();
         (0..5).for_each(|seq| missing.insert(&Head::of(seq), Lost, PATIENCE, Now::ZERO));
         missing.insert_late(&Head::of(5), Lost, Now::ZERO);
         assert_eq!(overdue(&mut missing, Now::ZERO, 9), [5]);
-        missing.restate();
+        missing.resend_control_state();
         missing.remove(2);
         let now = Now::from_millis(100);
         assert_eq!(overdue(&mut missing, now, 3), [0, 1, 3]);
@@ -160,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_asked_for_again_for_the_reason_for_which_it_was_first() {
-        let mut missing = Missing::default();
+    fn repeated_request_keeps_its_first_reason() {
+        let mut missing = Refetches::default();
         missing.insert(&Head::of(3), Mismatch, PATIENCE, Now::ZERO);
         missing.insert(&Head::of(4), Lost, PATIENCE, Now::ZERO);
         missing.insert_late(&Head::of(5), Mismatch, Now::ZERO);
         let again = [(Lost, vec![4]), (Mismatch, vec![3, 5])];
         for _ in 0..2 {
-            missing.restate();
+            missing.resend_control_state();
             assert_eq!(missing.overdue(Now::from_millis(100), PATIENCE, 9), again);
         }
     }

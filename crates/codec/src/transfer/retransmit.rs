@@ -1,7 +1,7 @@
-//! The ledger: what the sending half has sent and the receiving half has not acknowledged.
+//! The retransmit buffer: unacknowledged blocks and messages of the sending half.
 //!
-//! It holds the plain bytes of every unacknowledged block, so that a lost lane, a repair and a resumed flow
-//! are one and the same: send the item again, self-contained, under its old sequence number.
+//! It holds the plain bytes of every unacknowledged block, so a lost lane, a repair and a resumed flow are one and the
+//! same: send the item again, self-contained, under its old sequence number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub enum Content {
 /// acknowledged, and was sent earlier.
 #[derive(Clone, Debug)]
 pub struct Coded {
-    /// What was copied of the block's residue, which is all that is not named.
+    /// The copies of the block's residue: of all its bytes without names.
     pub copies: Vec<Copy>,
     /// What the block is checked against.
     pub digest: Digest,
@@ -47,7 +47,7 @@ pub struct Coded {
 pub struct Item {
     /// The flow.
     pub flow: FlowId,
-    /// The lane that the item was last sent on; `None` when that lane was lost.
+    /// The lane the item was last sent on; `None` when that lane was lost.
     pub lane: Option<LaneId>,
     /// The content.
     pub content: Content,
@@ -57,28 +57,27 @@ pub struct Item {
     pub start: u64,
     /// Whether the block took a range of the log at `start`.
     pub remembered: bool,
-    /// The log ranges that the block copied from.
+    /// The log ranges the block copied from.
     pub sources: Vec<Range64>,
     /// How the block was coded, if little of it crossed.
     pub coded: Option<Coded>,
-    /// The entropy context that the block went through.
+    /// The entropy context the block went through.
     pub slot: Option<usize>,
-    /// The block's parts that were named.
+    /// The block's parts named.
     pub names: Vec<NameEntry>,
     /// Whether the receiving half puts the block into its chunk store.
     pub keep: bool,
     /// The chunks that are then there.
     pub news: Vec<PackedTag>,
-    /// The named chunks that the receiving half did not have, by index.
+    /// The named chunks the receiving half did not have, by index.
     pub absent: BTreeSet<u32>,
-    /// The named chunks that crossed by themselves without being said to be absent, by index: that they are there is not
-    /// known of them.
+    /// The named chunks sent by themselves though not said to be absent, by index: their presence is unknown.
     pub crossed: BTreeSet<u32>,
-    /// Those of them that crossed since it last went by its names: what crossed before may be lost.
+    /// Those of them sent since the item last went by its names: earlier ones may be lost.
     pub crossing: BTreeSet<u32>,
     /// Whether it was sent whole since it last went by its names.
     pub whole: bool,
-    /// Whether the receiving half found that the block is not what it should be.
+    /// Whether the receiving half found the block is not what it should be.
     pub mistaken: bool,
 }
 
@@ -106,7 +105,7 @@ impl Item {
         }
     }
 
-    /// The range of the log that the item took, if it took one.
+    /// The range of the log the item took, if it took one.
     pub fn range(&self) -> Option<Range64> {
         match &self.content {
             Content::Block { plain, .. } if self.remembered => {
@@ -116,7 +115,7 @@ impl Item {
         }
     }
 
-    /// Whether a chunk that the item names crosses or crossed, whether the receiving half has it or not.
+    /// Whether a chunk the item names crosses or crossed, whether the receiving half has it or not.
     pub fn has_crossed(&self, index: u32) -> bool {
         self.whole || self.crossed.contains(&index)
     }
@@ -153,7 +152,7 @@ pub struct Repair<'a> {
 
 /// What has been sent and not been acknowledged, by sequence number.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct RetransmitBuffer {
     next_seq: u64,
     items: BTreeMap<u64, Item>,
     by_flow: BTreeMap<FlowId, FlowItems>,
@@ -170,7 +169,7 @@ struct FlowItems {
     open: Option<u64>,
 }
 
-impl Ledger {
+impl RetransmitBuffer {
     /// Adds an item under the next sequence number, which it returns.
     pub fn push(&mut self, item: Item) -> u64 {
         let seq = self.next_seq;
@@ -186,7 +185,7 @@ impl Ledger {
         seq
     }
 
-    /// The number that the next item will get.
+    /// The number the next item will get.
     pub fn next_seq(&self) -> u64 {
         self.next_seq
     }
@@ -206,8 +205,7 @@ impl Ledger {
         self.items.first_key_value().map(|(&seq, _)| seq)
     }
 
-    /// Removes what an acknowledgement names, and shows each item to `each`; flows that have nothing unacknowledged
-    /// any more go to `settled`.
+    /// Removes the acknowledged items, and shows each to `each`; flows without any other go to `settled`.
     pub fn acknowledge(&mut self, ack: &Ack, settled: &mut Vec<FlowId>, mut each: impl FnMut(&Item)) {
         while let Some(oldest) = self.oldest_seq().filter(|&seq| seq < ack.next) {
             self.remove(oldest, settled, &mut each);
@@ -237,7 +235,7 @@ impl Ledger {
         }
     }
 
-    /// Marks everything that was last sent on the lane as to be sent again; calls `each` for every such item.
+    /// Marks everything last sent on the lane as to be sent again; calls `each` for every such item.
     pub fn lose_lane(&mut self, lane: LaneId, mut each: impl FnMut(&Item)) {
         for (&seq, item) in &mut self.items {
             if item.lane == Some(lane) {
@@ -268,7 +266,7 @@ impl Ledger {
         Some(item)
     }
 
-    /// Asks for an item to be sent again that was rebuilt wrongly; returns it if that is news.
+    /// Asks for an item to be sent again rebuilt wrongly; returns it if that is news.
     pub fn request_mistaken(&mut self, seq: u64) -> Option<&Item> {
         let item = self.items.get_mut(&seq)?;
         self.repairs.insert(seq);
@@ -276,8 +274,8 @@ impl Ledger {
         Some(&*item).filter(|_| is_news)
     }
 
-    /// Asks for every item that overlaps one of the log ranges to be sent again; returns how many items were looked at
-    /// for that, which are those that overlap, those among them that take no range, and some twenty for each range.
+    /// Asks for every item overlapping one of the log ranges to be sent again; returns the number of items looked at:
+    /// those overlapping, those among them without a range, and some twenty for each range.
     pub fn request_ranges(&mut self, ranges: &[Range64]) -> usize {
         let mut looked_at = 0;
         for range in ranges {
@@ -295,8 +293,8 @@ impl Ledger {
         looked_at
     }
 
-    /// Returns the number of the last item that was encoded when the log's head was below an offset, or of the first
-    /// item: starts grow with the numbers, and of those before it none reaches the offset.
+    /// Returns the number of the last item encoded when the log's head was below an offset, or of the first item:
+    /// starts grow with the numbers, and of those before it none reaches the offset.
     fn last_before(&self, offset: u64, looked_at: &mut usize) -> u64 {
         let mut found = self.oldest_seq().unwrap_or(self.next_seq);
         let (mut from, mut to) = (found, self.next_seq);
@@ -331,8 +329,8 @@ impl Ledger {
         self.by_flow.get(&flow).map_or(0, |flow| flow.unacked)
     }
 
-    /// Notes that the receiving half lacked chunks that an item names, by index, and whether it puts the block for that;
-    /// returns the bytes of those that were not noted before.
+    /// Notes named chunks lacking at the receiving half, by index, and whether it puts the block for that; returns the
+    /// bytes of the newly noted ones.
     pub fn note_absent(&mut self, seq: u64, indexes: &[u32], keep: bool) -> u64 {
         let Some(Item { names, absent, keep: kept, .. }) = self.items.get_mut(&seq) else { return 0 };
         *kept |= keep;
@@ -343,7 +341,7 @@ impl Ledger {
         lens.sum()
     }
 
-    /// Notes that chunks which an item names cross, by index, whether the receiving half has them or not.
+    /// Notes that chunks an item names cross, by index, whether the receiving half has them or not.
     pub fn note_crossed(&mut self, seq: u64, indexes: &[u32]) {
         if let Some(item) = self.items.get_mut(&seq) {
             item.crossed.extend(indexes);
@@ -351,8 +349,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that an item goes whole, or once more by the names that it had: then what was sent was lost, and what is absent
-    /// is to be sent. Chunks that were asked for before may have come all the same.
+    /// Notes that an item goes whole, or once more by its names: then its earlier frames were lost, and absent chunks
+    /// are to be sent. Chunks requested before may have come all the same.
     pub fn note_whole(&mut self, seq: u64, whole: bool) {
         if let Some(item) = self.items.get_mut(&seq) {
             item.whole = whole;
@@ -418,34 +416,34 @@ mod tests {
         Item { remembered: false, ..item(flow, 0, Content::Message(message)) }
     }
 
-    /// A ledger full of blocks of one byte, from an offset on.
-    fn full(start: u64) -> Ledger {
-        let mut ledger = Ledger::default();
-        (0..MAX_UNACKED).for_each(|at| _ = ledger.push(block(start + at, 1)));
-        ledger
+    /// A full buffer of blocks of one byte, from an offset on.
+    fn full(start: u64) -> RetransmitBuffer {
+        let mut buffer = RetransmitBuffer::default();
+        (0..MAX_UNACKED).for_each(|at| _ = buffer.push(block(start + at, 1)));
+        buffer
     }
 
-    fn repairs(ledger: &mut Ledger) -> Vec<u64> {
-        std::iter::from_fn(|| ledger.take_repair().map(|repair| repair.seq)).collect()
+    fn repairs(buffer: &mut RetransmitBuffer) -> Vec<u64> {
+        std::iter::from_fn(|| buffer.take_repair().map(|repair| repair.seq)).collect()
     }
 
     #[test]
-    fn a_request_for_many_ranges_looks_at_few_items_beside_those_that_it_is_for() {
+    fn request_for_many_ranges_looks_at_few_other_items() {
         let many = 256;
         let ranges = |from: u64| (0..many).map(|i| from + 2 * i..from + 2 * i + 1).collect::<Vec<_>>();
-        let mut ledger = full(1 << 40);
+        let mut buffer = full(1 << 40);
         for nothing in [ranges(0), ranges(1 << 41)] {
-            let looked_at = ledger.request_ranges(&nothing);
-            assert!(looked_at <= 20 * many as usize && !ledger.has_repairs(), "{looked_at}");
+            let looked_at = buffer.request_ranges(&nothing);
+            assert!(looked_at <= 20 * many as usize && !buffer.has_repairs(), "{looked_at}");
         }
-        let looked_at = ledger.request_ranges(&ranges((1 << 40) + 8000));
+        let looked_at = buffer.request_ranges(&ranges((1 << 40) + 8000));
         assert!(looked_at <= 20 * many as usize, "{looked_at}");
-        assert_eq!(repairs(&mut ledger), (0..many).map(|i| 8000 + 2 * i).collect::<Vec<u64>>());
+        assert_eq!(repairs(&mut buffer), (0..many).map(|i| 8000 + 2 * i).collect::<Vec<u64>>());
     }
 
     #[test]
-    fn a_repair_is_preceded_by_its_flows_open_until_that_is_acknowledged() {
-        let mut ledger = Ledger::default();
+    fn repair_follows_its_flows_unacknowledged_open() {
+        let mut buffer = RetransmitBuffer::default();
         let destination = Destination::from(SocketAddr::from(([10, 0, 0, 1], 80)));
         let open = Message::Open(Open {
             id: 1,
@@ -455,15 +453,15 @@ mod tests {
             as_client: false,
             credit_shift: 0,
         });
-        ledger.push(message(1, open.clone()));
-        ledger.push(message(2, open));
-        (2..6).for_each(|start| _ = ledger.push(block(start, 1)));
+        buffer.push(message(1, open.clone()));
+        buffer.push(message(2, open));
+        (2..6).for_each(|start| _ = buffer.push(block(start, 1)));
         let mut opens = |acked: &[u64]| {
             let ranges = acked.iter().map(|&seq| seq..seq + 1).collect();
-            ledger.acknowledge(&Ack { next: 0, ranges }, &mut Vec::new(), |_| {});
-            (0..6).for_each(|seq| _ = ledger.request_repair(seq));
+            buffer.acknowledge(&Ack { next: 0, ranges }, &mut Vec::new(), |_| {});
+            (0..6).for_each(|seq| _ = buffer.request_repair(seq));
             std::iter::from_fn(|| {
-                ledger.take_repair().map(|repair| (repair.seq, repair.open.map(|open| open.0)))
+                buffer.take_repair().map(|repair| (repair.seq, repair.open.map(|open| open.0)))
             })
             .collect::<Vec<_>>()
         };
@@ -475,25 +473,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_asked_for_is_every_item_that_overlaps(
+        fn every_overlapping_item_is_requested(
             items in prop::collection::vec((1usize..6, any::<bool>(), 0u8..4), 0..60),
             ranges in prop::collection::vec((0u64..150, 1u64..20), 1..8),
         ) {
-            let (mut ledger, mut head, mut acked) = (Ledger::default(), 3, Vec::new());
+            let (mut buffer, mut head, mut acked) = (RetransmitBuffer::default(), 3, Vec::new());
             for (len, remembered, fate) in items {
-                let seq = ledger.push(Item { remembered, ..block(head, len) });
+                let seq = buffer.push(Item { remembered, ..block(head, len) });
                 head += if remembered { len as u64 } else { 0 };
                 acked.extend((fate == 0).then_some(seq..seq + 1));
             }
-            ledger.acknowledge(&Ack { next: 0, ranges: acked }, &mut Vec::new(), |_| {});
+            buffer.acknowledge(&Ack { next: 0, ranges: acked }, &mut Vec::new(), |_| {});
             let ranges: Vec<Range64> = ranges.into_iter().map(|(start, len)| start..start + len).collect();
             let overlaps = |own: &Range64| {
                 ranges.iter().any(|range| own.clone().any(|offset| range.contains(&offset)))
             };
             let of = |(seq, item): (&u64, &Item)| item.range().is_some_and(|own| overlaps(&own)).then_some(*seq);
-            let expected: Vec<u64> = ledger.items.iter().filter_map(of).collect();
-            ledger.request_ranges(&ranges);
-            prop_assert_eq!(repairs(&mut ledger), expected);
+            let expected: Vec<u64> = buffer.items.iter().filter_map(of).collect();
+            buffer.request_ranges(&ranges);
+            prop_assert_eq!(repairs(&mut buffer), expected);
         }
     }
 }

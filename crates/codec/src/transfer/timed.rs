@@ -1,4 +1,4 @@
-//! Blocks of which something is due at some time, and which of them is the first: every call of a link asks for it.
+//! Blocks with deadlines, and the first of them: every call of a link asks for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_that_is_due_is_what_a_walk_over_all_would_find(
+        fn first_due_block_is_the_same_as_by_a_walk(
             steps in prop::collection::vec((0u8..4, 0u64..20, prop::option::of(0u64..100)), 1..100)
         ) {
             let mut timed = Timed::default();

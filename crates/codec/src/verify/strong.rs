@@ -1,4 +1,4 @@
-//! The verify gate's digest against bytes that somebody chose, for blocks of which nobody compared the bytes.
+//! The verify gate's digest against chosen bytes, for blocks without a comparison of bytes.
 
 use highway::{HighwayHash, HighwayHasher, Key};
 
@@ -8,7 +8,7 @@ pub enum StrongKind {
     /// HighwayHash, which is made for short keyed digests and takes a third of the time.
     #[default]
     Highway,
-    /// BLAKE3, for peers that know nothing else.
+    /// BLAKE3, for peers knowing nothing else.
     Blake3,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct StrongDigests {
 pub(crate) const STRONG_LEN: usize = 16;
 
 impl StrongDigests {
-    /// Takes the seed that the encoding side named in its hello, and what both sides understand.
+    /// Takes the seed the encoding side named in its hello, and what both sides understand.
     pub(crate) const fn new(seed: u64, kind: StrongKind) -> Self {
         Self { seed, kind, key: None }
     }
@@ -56,7 +56,7 @@ impl StrongDigests {
     }
 }
 
-/// A key as the words that it is made of, the first byte of each being the lowest.
+/// A key as the words it is made of, the first byte of each being the lowest.
 fn words(key: &[u8; 32]) -> [u64; 4] {
     let mut words = [0; 4];
     for (word, bytes) in words.iter_mut().zip(key.as_chunks().0) {

@@ -1,12 +1,12 @@
 //! How long what is asked for waits at the far side, learnt from how long answers take.
 //!
-//! What a far side has handed to its sockets and to the line goes before an answer, and only the answer tells how much
-//! that is: the round trip was measured while nothing waited, and the end that plans has asked for but a part of what is
-//! under way. So each request is noted with the time that [`shed::Path`](super::shed::Path) explains, and what it takes
-//! beyond that is the wait. While an answer is overdue the wait is at least as long as it is overdue.
+//! An answer waits behind the far side's filled sockets and line, and only the answer tells how much that is: the round
+//! trip was measured on an idle path, and the planning end has requested only a part of the bytes under way. So each
+//! request is noted with the time explained by [`shed::Path`](super::shed::Path), and its further time is the wait.
+//! While an answer is overdue the wait is at least as long as it is overdue.
 //!
-//! Where a path is hoped to carry more than is known of it, an answer has a second time: one that is later than that is
-//! overdue, which says that hope was in vain, and waits for nothing.
+//! On a path hoped to carry more than is known of it, an answer has a second time: a later one is overdue, shows the
+//! hope to be vain, and waits for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// A request was sent for chunks of a block, the answer to which the path explains after `expected`, or after `hoped` if it
-    /// carries what is hoped for. A request that is repeated counts from the first time.
+    /// A request was sent for chunks of a block, with an answer explained by the path after `expected`, or after
+    /// `hoped` at the hoped-for rate. A request repeated counts from the first time.
     pub fn handle_asked(&mut self, block: u64, expected: Now, hoped: Now, now: Now) {
         let times = [expected, hoped].map(|time| now.saturating_add(time));
         let times = *self.asked.entry(block).or_insert(times);
@@ -46,7 +46,7 @@ impl Backlog {
         let Some([due, _]) = self.take(block) else { return };
         let waited = now.saturating_sub(due);
         let before = self.known.map_or(Now::ZERO, |_| self.learnt(now));
-        // A line that fills is believed at once; one that empties, by and by.
+        // A filling line is believed at once; an emptying one, by and by.
         let wait = if waited > before { waited } else { (before + waited) / 2 };
         self.known = Some((wait, now));
     }
@@ -70,21 +70,21 @@ impl Backlog {
         self.due.iter_mut().for_each(BTreeSet::clear);
     }
 
-    /// Returns how long what is asked for now waits beyond what the path explains, as far as is known.
+    /// Returns the wait of a request beyond the path's explanation, as far as known.
     pub fn wait(&self, now: Now) -> Now {
         let [known, _] = &self.due;
         let overdue = known.first().map_or(Now::ZERO, |(due, _)| now.saturating_sub(*due));
         self.learnt(now).max(overdue)
     }
 
-    /// Returns whether something that was asked for should have come, if the path carries what is hoped for.
+    /// Returns whether something asked for should have come, if the path carries what is hoped for.
     pub fn is_overdue(&self, now: Now) -> bool {
         let [_, hoped] = &self.due;
         hoped.first().is_some_and(|(due, _)| *due < now)
     }
 
-    /// What answers say. Nothing more is added to a line that is left alone, which then empties by a second each second;
-    /// half of that is assumed, since the far side goes on sending.
+    /// Evidence of answers. Nothing more is added to an idle line, so it empties by a second each second; half is
+    /// assumed, since the far side goes on sending.
     fn learnt(&self, now: Now) -> Now {
         self.known.map_or(Now::ZERO, |(wait, at)| wait.saturating_sub(now.saturating_sub(at) / 2))
     }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_overdue_says_so_before_it_comes() {
+    fn overdue_answer_shows_before_it_comes() {
         let mut backlog = Backlog::default();
         backlog.handle_asked(1, 200 * MS, 200 * MS, Now::ZERO);
         backlog.handle_asked(2, 200 * MS, 200 * MS, 500 * MS);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_as_soon_as_was_hoped_is_overdue_and_waits_for_nothing() {
+    fn answer_later_than_hoped_is_overdue_without_a_wait() {
         let mut backlog = Backlog::default();
         backlog.handle_asked(1, 300 * MS, 100 * MS, Now::ZERO);
         backlog.handle_asked(2, 300 * MS, 100 * MS, Now::ZERO);

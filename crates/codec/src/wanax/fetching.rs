@@ -1,4 +1,4 @@
-//! Blocks that wait for named chunks, from the store or over the network, whichever is there first.
+//! Blocks waiting for named chunks, from the store or over the network, whichever is there first.
 
 mod awaited;
 pub(crate) mod blocks;
@@ -13,22 +13,22 @@ use bytes::Bytes;
 
 use self::awaited::Awaited;
 use self::blocks::{Blocks, Fetch};
+use self::planning::Plans;
 use self::queue::{Queue, Room};
-use self::read_queues::Place;
+use self::read_queues::ReadPlace;
 use self::reads::Reads;
 use super::NameKey;
-use super::backlog::Backlog;
-use super::gain::Gain;
-use super::shed::{Entry, Path, Planner};
+use super::shed::Path;
 use crate::Now;
-use crate::contract::{NameCounts, StoreReply, StoreRequest, StoreState};
+use crate::contract::{NameCounts, StoreReply, StoreRequest};
 use crate::endre::matcher::Copy;
 use crate::log::Arrived;
 use crate::transfer::Head;
 use crate::transfer::by_flow::ByFlow;
 use crate::wire::{ChunkReason, ChunkRequest, FlowId, NameEntry, Range64};
 
-/// All blocks that wait for chunks, and the requests that they make.
+/// All blocks waiting for chunks, and the requests they make.
+#[derive(Default)]
 pub(crate) struct Fetching {
     pub(crate) blocks: Blocks,
     pub(crate) awaited: Awaited,
@@ -37,7 +37,7 @@ pub(crate) struct Fetching {
     pub(crate) queue: Queue,
     /// The blocks of [`Self::blocks`] by their flows.
     by_flow: ByFlow,
-    /// Blocks that wait for room, and that others wait for.
+    /// Blocks waiting for room, and that others wait for.
     pub(crate) wanted: BTreeSet<u64>,
     pub(crate) room: Room,
     pub(crate) bytes: usize,
@@ -45,22 +45,7 @@ pub(crate) struct Fetching {
     pub(crate) asked_bytes: u64,
     /// Blocks with requests to be sent.
     due: BTreeSet<u64>,
-    pub(crate) planner: Planner,
-    /// Chunks that take a read, and which entries of their block they are.
-    pub(crate) planned: (Vec<Entry>, Vec<u32>),
-    pub(crate) state: StoreState,
-    /// The lowest rate of the path with which reads were planned of which some may wait yet, so that the store is not asked
-    /// for them.
-    pub(crate) planned_rate: u64,
-    /// The path without what waits at the far side, at the rate that is known.
-    pub(crate) path: Path,
-    /// The rate that plans are made with.
-    pub(crate) hoped_rate: u64,
-    /// What neighbours had asked for and not got when its rate was learnt: that is in the rate.
-    pub(crate) others_then: u64,
-    pub(crate) backlog: Backlog,
-    /// Whether it pays to shed the own disk.
-    pub(crate) gain: Gain,
+    pub(crate) plans: Plans,
     pub(crate) counts: FetchCounts,
 }
 
@@ -79,36 +64,8 @@ pub(crate) struct FetchCounts {
 }
 
 /// A request is repeated for the first time after so many times the patience and twice what the answer should take, and
-/// then after twice as long each time: lanes lose nothing, so that only a lane that is lost unnoticed can have lost it.
+/// then after twice as long each time: lanes lose nothing, so only a lane lost unnoticed can have lost it.
 const ASK_PATIENCE: u32 = 8;
-
-impl Default for Fetching {
-    fn default() -> Self {
-        Self {
-            blocks: Blocks::default(),
-            awaited: Awaited::default(),
-            reads: Reads::default(),
-            requests: VecDeque::new(),
-            queue: Queue::default(),
-            by_flow: ByFlow::default(),
-            wanted: BTreeSet::new(),
-            room: Room::default(),
-            bytes: 0,
-            asked_bytes: 0,
-            due: BTreeSet::new(),
-            planner: Planner::default(),
-            planned: Default::default(),
-            state: StoreState { taking: true, ..StoreState::default() },
-            planned_rate: u64::MAX,
-            path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0, others: 0 },
-            hoped_rate: 0,
-            others_then: 0,
-            backlog: Backlog::default(),
-            gain: Gain::default(),
-            counts: FetchCounts::default(),
-        }
-    }
-}
 
 /// What a block needs before it can be rebuilt.
 pub(crate) struct Wanted<'a> {
@@ -121,7 +78,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Fetching {
-    /// Asks for a block's chunks, or waits for the blocks that bring them and have not `arrived`.
+    /// Asks for a block's chunks, or waits for the blocks bringing them and have not `arrived`.
     pub(crate) fn begin(&mut self, wanted: &Wanted<'_>, arrived: &Arrived, patience: Now, now: Now) {
         let Wanted { head, copies, literals, entries, key } = wanted;
         let mut fetch = Fetch {
@@ -166,7 +123,7 @@ impl Fetching {
     }
 
     /// Has an entry read.
-    pub(crate) fn read(&mut self, fetch: &mut Fetch, index: u32, place: Place) {
+    pub(crate) fn read(&mut self, fetch: &mut Fetch, index: u32, place: ReadPlace) {
         let (Some(entry), Some(key)) = (fetch.entries.get(index as usize), fetch.key.clone()) else { return };
         let NameEntry { name, len, behind, .. } = *entry;
         let is_brought = behind.is_some();
@@ -174,8 +131,8 @@ impl Fetching {
         fetch.reads.insert(self.reads.open(fetch.head.seq, place, request), index);
     }
 
-    /// Asks for an entry over the network, unless that was done. Where it was done because the store took its time, the
-    /// sending half is told of what turns out to be absent, so that it does not name that again.
+    /// Requests an entry over the network, unless done. If it was done for a slow store, the sending half is told of an
+    /// absent chunk, so it does not name the chunk again.
     pub(crate) fn ask(&mut self, fetch: &mut Fetch, index: u32, reason: ChunkReason) {
         let Some(entry) = fetch.entries.get(index as usize) else { return };
         if fetch.asked.insert(index) {
@@ -188,7 +145,7 @@ impl Fetching {
         self.due.insert(fetch.head.seq);
     }
 
-    /// Takes an answer of the store; returns the block if it brought the last chunk that it waited for.
+    /// Takes an answer of the store; returns the block if it brought the last chunk it waited for.
     pub(crate) fn handle_store(&mut self, reply: StoreReply, now: Now) -> Option<Fetch> {
         let ticket = reply.ticket();
         let is_done = !matches!(reply, StoreReply::Busy { .. });
@@ -202,7 +159,7 @@ impl Fetching {
         } else if let Some(index) = fetch.reads.remove(&ticket)
             && let Some(entry) = fetch.entries.get(index as usize).copied()
         {
-            // What was missed is put, or it would be missed again, and then what it consists of, level by level.
+            // A missing chunk is put, or it would be missed again, and then its parts, level by level.
             fetch.head.keep |= !matches!(reply, StoreReply::Found { .. } | StoreReply::Busy { .. });
             match reply {
                 StoreReply::Found { bytes, .. } if bytes.len() == entry.len as usize => {
@@ -228,7 +185,7 @@ impl Fetching {
         self.put_back(seq, fetch, now)
     }
 
-    /// Gives a read, and with it its block, which needs all of them, more time.
+    /// Gives a read, and with it its block, needing all of them, more time.
     pub(crate) fn handle_wait(&mut self, ticket: u64, until: Now) {
         if let Some(seq) = self.reads.block_of(ticket) {
             self.blocks.change(seq, |fetch| {
@@ -248,7 +205,7 @@ impl Fetching {
         self.blocks.get(seq).map(|fetch| fetch.head.flow)
     }
 
-    /// Takes chunks that were asked for, one behind the other; returns the block if nothing else is wanting.
+    /// Takes chunks asked for, one behind the other; returns the block if nothing else is wanting.
     pub(crate) fn handle_chunks(
         &mut self,
         seq: u64,
@@ -257,7 +214,7 @@ impl Fetching {
         now: Now,
     ) -> Option<Fetch> {
         let mut fetch = self.blocks.remove(seq)?;
-        self.backlog.handle_answered(seq, now);
+        self.plans.backlog.handle_answered(seq, now);
         for &index in indexes {
             let Some(entry) = fetch.entries.get(index as usize) else { break };
             let len = entry.len as usize;
@@ -294,7 +251,7 @@ impl Fetching {
             self.let_go(&fetch);
             self.note_disk(now);
             if let Some(trial) = fetch.trial {
-                self.gain.end(trial, self.state.service_time, now);
+                self.plans.gain.end(trial, self.plans.state.service_time, now);
             }
             return Some(fetch);
         }
@@ -302,12 +259,12 @@ impl Fetching {
         None
     }
 
-    /// Forgets what a block that is no longer there had asked for.
+    /// Forgets the requests of a block no longer there.
     fn let_go(&mut self, fetch: &Fetch) {
         self.bytes -= fetch.size();
         self.by_flow.remove(&fetch.head);
         self.due.remove(&fetch.head.seq);
-        self.backlog.forget(fetch.head.seq);
+        self.plans.backlog.forget(fetch.head.seq);
         for ticket in fetch.reads.keys().chain(fetch.peeks.keys()) {
             self.reads.close(*ticket);
         }
@@ -344,7 +301,7 @@ impl Fetching {
         self.blocks.clear();
         self.awaited.clear();
         self.reads.clear();
-        self.backlog.forget_all();
+        self.plans.backlog.forget_all();
         self.requests.clear();
         self.queue = Queue::default();
         self.by_flow.clear();
@@ -358,15 +315,15 @@ impl Fetching {
         self.by_flow.begins(flow, before) || self.queue.holds(flow, before)
     }
 
-    /// The log ranges that blocks will fill which are being fetched, or will be once there is room. Who waits for room that
-    /// nothing makes fills none: what all wait for may wait for just that.
+    /// The log ranges to be filled by blocks being fetched, or to be fetched once there is room. Blocks in a queue that
+    /// nothing empties fill none: all may wait for just them.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = Range64> {
         let queued = (!self.is_stuck()).then(|| self.queue.heads()).into_iter().flatten();
         self.blocks.values().map(|fetch| &fetch.head).chain(queued).filter_map(Head::range)
     }
 
     pub(crate) fn poll_request(&mut self) -> Option<StoreRequest> {
-        let (room, service_time) = (self.room, self.state.service_time);
+        let (room, service_time) = (self.room, self.plans.state.service_time);
         let most = |disk, done| match disk {
             0 => room.reads_of(service_time, done),
             _ => room.reads,
@@ -374,15 +331,15 @@ impl Fetching {
         self.requests.pop_front().or_else(|| self.reads.poll(most))
     }
 
-    /// Returns the chunks that wait at the store which others asked for.
+    /// Returns the chunks waiting at the store others asked for.
     pub(crate) fn of_others(&self) -> u32 {
-        self.state.queued.saturating_sub(self.reads.asked())
+        self.plans.state.queued.saturating_sub(self.reads.asked())
     }
 
     /// Says again, with the next requests, what was asked for: it may have been lost with a lane.
-    pub(crate) fn restate(&mut self) {
-        self.awaited.restate();
-        self.backlog.forget_all();
+    pub(crate) fn resend_control_state(&mut self) {
+        self.awaited.resend_control_state();
+        self.plans.backlog.forget_all();
         for seq in self.blocks.asking() {
             self.blocks.change(seq, Fetch::repeat);
             self.due.insert(seq);
@@ -394,7 +351,7 @@ impl Fetching {
         self.blocks.deadline().into_iter().chain(self.awaited.deadline()).min()
     }
 
-    /// Asks for what takes too long to be read, and again for what was asked for long ago.
+    /// Requests late reads over the network, and repeats old requests.
     pub(crate) fn handle_timeout(&mut self, now: Now) {
         for seq in self.blocks.late(now).collect::<Vec<u64>>() {
             let Some(mut fetch) = self.blocks.remove(seq) else { continue };
@@ -425,16 +382,17 @@ impl Fetching {
     /// Takes the next request to be sent.
     pub(crate) fn poll_chunk_request(&mut self, now: Now) -> Option<ChunkRequest> {
         while let Some(&seq) = self.due.first() {
-            // Its own bytes are among those that were asked for.
-            let path = Path { pending: self.asked_bytes, others: self.others(), ..self.path };
+            // Its own bytes are among those asked for.
+            let path = Path { pending: self.asked_bytes, others: self.others(), ..self.plans.path };
             let expected = (path.bytes_per_s > 0).then(|| path.time(0));
-            let patience = expected.map_or(Now::ZERO, |time| time.saturating_add(self.backlog.wait(now)));
+            let patience =
+                expected.map_or(Now::ZERO, |time| time.saturating_add(self.plans.backlog.wait(now)));
             if let Some(Some((reason, indexes))) =
                 self.blocks.change(seq, |fetch| fetch.take_due(patience, now))
             {
                 if let Some(expected) = expected {
-                    let hoped = Path { bytes_per_s: self.hoped_rate, ..path }.time(0);
-                    self.backlog.handle_asked(seq, expected, hoped, now);
+                    let hoped = Path { bytes_per_s: self.plans.hoped_rate, ..path }.time(0);
+                    self.plans.backlog.handle_asked(seq, expected, hoped, now);
                 }
                 return Some(ChunkRequest { seq, reason, indexes });
             }

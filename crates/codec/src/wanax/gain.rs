@@ -1,10 +1,9 @@
 //! Whether load shedding shortens anything, by how the blocks come to be complete of which something was shed.
 //!
-//! The plan is a forecast: it makes one block complete sooner, by what disk and path are taken to do. Whether a
-//! transfer is faster for it shows afterwards. If the disk had nothing to do, while a block waited for what was shed of
-//! it, for as long as it would have taken to read just that, then shedding cost bytes and gained nothing. So each block
-//! of which something was shed is compared with what not to shed would have been. Where nearly all were shed of
-//! something in vain, nothing is shed for a while.
+//! The plan is a forecast: it makes one block complete sooner, by the known disk and path. Its benefit for a transfer
+//! shows afterwards. If the disk was idle, while a block waited for its shed chunks, for as long as it would have taken
+//! to read just them, then shedding cost bytes and gained nothing. So each block with shed chunks is compared with the
+//! same block without shedding. If nearly all shed in vain, nothing is shed for a while.
 
 use crate::Now;
 
@@ -66,7 +65,7 @@ impl Gain {
         Trial { idle: self.idle_by(now), cost: service_time.saturating_mul(reads) }
     }
 
-    /// The block is complete, by a disk that takes so long for a read.
+    /// The block is complete, by a disk taking so long for a read.
     pub fn end(&mut self, trial: Trial, service_time: Now, now: Now) {
         let is_vain = self.idle_by(now).saturating_sub(trial.idle) >= trial.cost;
         self.vain = self.vain << 1 | u16::from(is_vain);
@@ -82,8 +81,8 @@ impl Gain {
         }
     }
 
-    /// Says whether something may be shed of the disk, which takes so long for a read. A disk that had no pause for
-    /// half a second, or has become slower by half or more, is what transfers wait for, whatever was seen before.
+    /// Says whether something may be shed of the disk, taking so long for a read. A disk without pause for half a
+    /// second, or one slower by half or more, is the bottleneck of transfers, despite earlier evidence.
     pub fn sheds(&mut self, service_time: Now, now: Now) -> bool {
         let Some(held) = self.held else { return true };
         let is_busy =
@@ -93,7 +92,7 @@ impl Gain {
             return false;
         }
         self.held = None;
-        // A few more blocks of which something is shed in vain say that nothing has changed.
+        // A few more blocks of which something is shed in vain say nothing has changed.
         self.vain = if is_busy || is_slower { 0 } else { AFTER_HOLD };
         true
     }
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_has_time_for_what_was_shed_is_shed_no_more() {
+    fn disk_with_time_for_shed_reads_is_shed_no_more() {
         let (mut gain, mut now) = (Gain::default(), Now::from_secs(1));
         for _ in 0..15 {
             block(&mut gain, &mut now, MS, 4 * MS);
@@ -143,7 +142,7 @@ mod tests {
         }
         block(&mut gain, &mut now, MS, 4 * MS);
         assert!(!gain.sheds(READ, now) && !gain.sheds(READ, now + Now::from_secs(9)));
-        // Two blocks show that nothing has changed, and the next hold takes longer.
+        // Two blocks show nothing has changed, and the next hold takes longer.
         now += HOLD;
         assert!(gain.sheds(READ, now));
         block(&mut gain, &mut now, MS, 4 * MS);
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_has_less_time_than_shed_reads_take_is_shed_on() {
+    fn disk_without_time_for_shed_reads_is_shed_on() {
         let (mut gain, mut now) = (Gain::default(), Now::from_secs(1));
         for _ in 0..100 {
             block(&mut gain, &mut now, 10 * MS, 3 * MS);
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_falls_behind_is_shed_at_once() {
+    fn disk_falling_behind_is_shed_at_once() {
         let (mut gain, mut now) = (Gain::default(), Now::from_secs(1));
         let hold = |gain: &mut Gain, now: &mut Now| {
             (0..16).for_each(|_| block(gain, now, MS, 4 * MS));
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shed_of_a_block_later_is_part_of_it() {
+    fn later_shedding_belongs_to_the_blocks_trial() {
         let mut gain = Gain::default();
         gain.handle_disk(true, Now::ZERO);
         let first = gain.begin(1, READ, 10 * MS);

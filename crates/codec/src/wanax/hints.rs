@@ -1,9 +1,9 @@
 //! Hints: which chunks the peer's store is likely to have, as the sending half remembers [Wanax §3.3].
 //!
-//! A hint is no more than a tag and a time. Chunks of a size have a table of their own, in which a hint can stand at
-//! eight places and displaces the oldest there: large chunks are remembered for long, and small ones while they are
-//! recent, whichever there are more of. Tables go by length and not by level, since the same chunk may be of one level
-//! in one block and of another in the next.
+//! A hint is no more than a tag and a time. Chunks of a size have a table of their own: a hint can stand at eight
+//! places and displaces the oldest there. Large chunks are remembered for long, and small ones while they are recent,
+//! at any mix. Tables go by length and not by level, since the same chunk may be of one level in one block and of
+//! another in the next.
 
 mod probes;
 mod saving;
@@ -26,7 +26,7 @@ pub struct Hints {
     store: Option<u64>,
     tables: [Table; CLASSES],
     probes: Probes,
-    /// Nothing that was put before this time is there any more; in seconds.
+    /// Nothing put before this time is there any more; in seconds.
     oldest_secs: u64,
     /// Counts up whenever all is forgotten.
     generation: u64,
@@ -72,7 +72,7 @@ impl Hints {
     /// Takes up what [`Self::save`] returned.
     ///
     /// # Errors
-    /// What is wrong with the bytes; whoever has them starts without hints.
+    /// The fault in the bytes; start without hints.
     pub fn restore(memory: u64, saved: &[u8]) -> Result<Self, HintsError> {
         let content = saved.strip_prefix(MAGIC).ok_or(HintsError::Foreign)?;
         let (content, checksum) = content.split_last_chunk::<8>().ok_or(HintsError::Damaged)?;
@@ -124,7 +124,7 @@ impl Hints {
         self.oldest_secs = 0;
     }
 
-    /// Says that nothing that was put before a time is there any more.
+    /// Says that nothing put before a time is there any more.
     pub fn set_oldest(&mut self, secs: u64) {
         self.oldest_secs = secs;
     }
@@ -135,8 +135,8 @@ impl Hints {
         found.is_some_and(|entry| !self.is_stale(entry, now_secs))
     }
 
-    /// Returns whether an acknowledgement taught the hint of a chunk, for certain: it stands where none does that others
-    /// [told](Self::insert_told) of.
+    /// Returns whether an acknowledgement taught the hint of a chunk, for certain: it stands outside the places for
+    /// chunks others [told](Self::insert_told) of.
     pub fn is_own(&self, tag: u64, len: u32) -> bool {
         let way = self.table(class(len)).way(tag);
         way.is_some_and(|way| way < TOLD.start)
@@ -156,22 +156,21 @@ impl Hints {
         }
     }
 
-    /// Notes that the store was given a chunk; one that is likely to be there already keeps its time, as it does in a
-    /// store that takes no chunk twice.
+    /// Notes a chunk given to the store; one likely to be there already keeps its time, as in a store taking no chunk
+    /// twice.
     pub fn insert(&mut self, chunk: PackedTag, now_secs: u64) {
         self.insert_if(chunk, 0..WAYS, now_secs, |hints, entry| hints.is_stale(entry, now_secs));
     }
 
-    /// Notes that the store was given chunks, and may have lost those since that it is likely to have: what is known has
-    /// a new time.
+    /// Notes chunks given to the store, likely to be there, and perhaps lost since: known ones get a new time.
     pub fn renew_all(&mut self, chunks: &[PackedTag], now_secs: u64) {
         let is_older = |_: &Self, entry| age(entry, now_secs) > 0;
         chunks.iter().for_each(|&chunk| self.insert_if(chunk, 0..WAYS, now_secs, is_older));
     }
 
-    /// Notes that a chunk was read. If the store says that it has nothing as old, somebody else had it, as a neighbour has
-    /// what a store lost: it is known from now on, where its hint would soon be out of date, as one that others
-    /// [told](Self::insert_told) of. Returns whether that is so.
+    /// Notes a read chunk. If the store reports nothing as old, somebody else had it, as a neighbour has a lost one: it
+    /// is known from now on, in place of its outdated hint, as one others [told](Self::insert_told) of. Returns whether
+    /// it is so.
     pub fn confirm(&mut self, chunk: PackedTag, now_secs: u64) -> bool {
         let reach = now_secs.checked_sub(self.oldest_secs).map(|reach| reach / UNIT_SECS);
         let is_older = |entry| reach.is_some_and(|reach| age(entry, now_secs) > reach);
@@ -202,8 +201,8 @@ impl Hints {
         }
     }
 
-    /// Notes that somebody says that the peer can read a chunk, which nobody has seen arrive. Such hints have a quarter of
-    /// the places to themselves and displace nothing elsewhere: who announces without end takes no more than that.
+    /// Notes a chunk readable at the peer by somebody's word, and not seen to arrive. Such hints have a quarter of the
+    /// places to themselves and displace nothing elsewhere: endless announcements take no more.
     pub fn insert_told(&mut self, chunk: PackedTag, now_secs: u64) {
         self.insert_if(chunk, TOLD, now_secs, |hints, entry| hints.is_stale(entry, now_secs));
     }
@@ -230,7 +229,7 @@ impl Hints {
         self.len() == 0
     }
 
-    /// Returns the bytes of memory that the tables take.
+    /// Returns the bytes of memory the tables take.
     pub fn memory(&self) -> u64 {
         self.tables.iter().map(|table| 8 * table.entries.len() as u64).sum()
     }
@@ -240,12 +239,12 @@ impl Hints {
     }
 
     fn is_stale(&self, entry: u64, now_secs: u64) -> bool {
-        // One that is to come says nothing: it was saved by a clock that was ahead of this one.
+        // A future one says nothing: it was saved by a clock ahead of this one.
         let Some(reach) = now_secs.checked_sub(self.oldest_secs) else { return false };
         // Rounded up: the two ends note the time of the same chunk a little apart.
         let reach = reach / UNIT_SECS + 1;
         let age = age(entry, now_secs);
-        // The same of the time of a hint. What lies in the half that is to come is as well years old, and costs a question.
+        // The same of the time of a hint. One in the future half is as well years old, and costs a question.
         age > reach && age <= TIME_MASK / 2
     }
 }
@@ -314,8 +313,9 @@ impl Table {
         let range = self.bucket(tag);
         let bucket = self.entries.get_mut(range).and_then(|bucket| bucket.get_mut(ways));
         let Some(bucket) = bucket else { return };
-        // The tag's own place, an empty one, the first of which nobody's word puts a hint into, or the oldest. Of equally
-        // old ones any: were it always the same, a burst that fills the bucket would learn one chunk there and no more.
+        // The tag's own place, an empty one, the first of which nobody's word puts a hint into, or the oldest. Of
+        // equally old ones any: were it always the same, a burst filling the bucket would learn one chunk there and no
+        // more.
         let (turn, len) = (identity(tag) as usize, bucket.len());
         let rank = |way: usize, &other: &u64| match other {
             NONE => (u64::MAX - 1, WAYS - way),
@@ -352,7 +352,7 @@ const fn class(len: u32) -> usize {
     }
 }
 
-/// What an entry keeps of a tag; the lowest bits are those that [`PackedTag`] overwrites.
+/// An entry's part of a tag; the lowest bits are overwritten by [`PackedTag`].
 fn identity(tag: u64) -> u64 {
     tag >> CLASS_BITS & (u64::MAX >> TIME_BITS)
 }
@@ -367,9 +367,9 @@ const CLASSES: usize = 4;
 const CLASS_BITS: u32 = 2;
 const CLASS_MASK: u64 = (1 << CLASS_BITS) - 1;
 const WAYS: usize = 8;
-/// The places of a bucket that hints may take which others announced.
+/// A bucket's places for chunks announced by others.
 const TOLD: Range<usize> = 6..WAYS;
-/// Places that are asked for at once.
+/// Places asked for at once.
 const AHEAD: usize = 64;
 const LEAST_MEMORY: u64 = 4096;
 const NONE: u64 = 0;

@@ -14,6 +14,7 @@ pub mod path;
 pub(crate) mod price;
 mod shape;
 pub mod shed;
+pub(crate) mod store_side;
 mod tree;
 pub mod under_way;
 
@@ -31,7 +32,7 @@ pub use tree::{Node, Tree};
 pub struct NamesConfig {
     /// What names are made with for the peer alone.
     pub key: NameKey,
-    /// What names are made with between members of the trust group that the peer is to be in.
+    /// What names are made with between members of the trust group the peer is to be in.
     pub group: Option<NameKey>,
     /// How blocks are cut.
     pub shape: Shape,

@@ -1,10 +1,10 @@
 //! Names of chunks: a fast half to look for, and a strong half to rely on.
 //!
-//! Every chunk of every level needs a number to be looked up by, most of which are never looked up again; digests of
-//! all of them would cost several times the chunking. So the first 8 bytes of a name, the *tag*, are a fast hash, and
-//! only what is referred to by all of its name, or read by it, gets the other 12, which are a cryptographic one. Both are
-//! keyed: who lacks the key cannot tell the name of content that he knows. Content with equal tags can be found by who has
-//! the key, and, without knowing that he has, by trial by who lacks it.
+//! Every chunk of every level needs a number for look-ups, mostly its only use; digests of all of them would cost
+//! several times the chunking. So the first 8 bytes of a name, the *tag*, are a fast hash, and only a chunk referred to
+//! by all of its name, or read by it, gets the other 12, a cryptographic one. Both are keyed: nobody without the key
+//! can tell the name of known content. Content with equal tags can be found with the key, and, without knowledge of
+//! success, by trial without it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::wire::MAX_NAMES;
 /// The tag of a chunk below 4 KiB, of which there are many, says 48 bits: bits 16 to 31 repeat bits 32 to 47. It is
 /// looked for together with its length.
 ///
-/// Chunks of different bytes share a name with a probability of 2⁻⁹⁶ unless someone who has the key looks for such,
-/// which takes him 2⁴⁸ digests. The length is not part of it: whoever refers to a chunk states it too.
+/// Chunks of different bytes share a name with a probability of 2⁻⁹⁶ unless someone with the key looks for such, at a
+/// cost of 2⁴⁸ digests. The length is not part of it: each reference states it too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(pub [u8; NAME_LEN]);
 
@@ -35,7 +35,7 @@ impl Name {
         self.0.first_chunk().map_or(0, |tag| u64::from_le_bytes(*tag))
     }
 
-    /// Returns what a peer means by it, who may know no tags of 48 bits, for a chunk of `len` bytes.
+    /// Returns the meaning of a name from a peer without tags of 48 bits, for a chunk of `len` bytes.
     pub(crate) fn folded(mut self, len: u32) -> Self {
         let tag = tag_of_hash(self.tag(), len as usize);
         self.0.iter_mut().zip(tag.to_le_bytes()).for_each(|(to, from)| *to = from);
@@ -49,7 +49,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// A tag of which bits 16 to 31 repeat bits 32 to 47, in the six bytes that tell it.
+/// A tag with bits 16 to 31 repeating bits 32 to 47, in the six bytes of its value.
 ///
 /// So are those of chunks below 4 KiB. Tables go by the upper half and the lowest bits: these are the bits between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Tag48 {
     /// Its bytes.
     pub(crate) const LEN: usize = 6;
 
-    /// Returns that of a tag; none if other bits stand where some should repeat.
+    /// Returns the short form of a tag; none if other bits stand in place of repeated ones.
     pub(crate) fn of(tag: u64) -> Option<Self> {
         let short = Self::of_hash(tag);
         (short.tag() == tag).then_some(short)
@@ -78,8 +78,8 @@ impl Tag48 {
     }
 }
 
-/// Chunks of fewer bytes have tags of 48 bits. So do only those that a chunk store has in tables of one choice, which
-/// go by other bits than those that repeat.
+/// Chunks of fewer bytes have tags of 48 bits. So do only those a chunk store has in tables of one choice, going by
+/// other bits than those repeating.
 const TAG_48_BELOW: usize = 4096;
 
 /// Returns the tag of a chunk of `len` bytes, of its hash or of what another build takes for its tag.
@@ -92,21 +92,21 @@ pub(crate) const fn tag_of_hash(hash: u64, len: usize) -> u64 {
 pub enum ChunkName {
     /// By its name: whoever reads the chunk can tell whether it is the one.
     Full(Name),
-    /// By its tag alone, which is that of other bytes of its length with a probability of 2⁻⁶⁴, below 4 KiB 2⁻⁴⁸, or if
-    /// somebody looks for such. What the chunk is a part of needs a digest that tells.
+    /// By its tag alone: that of other bytes of its length with a probability of 2⁻⁶⁴, below 4 KiB 2⁻⁴⁸, or on purpose.
+    /// Its block needs a strong digest.
     Short(u64),
 }
 
 /// The bytes of a short name of a chunk below 4 KiB; others have all of the tag, 8.
 pub const SHORT_NAME_LEN: usize = Tag48::LEN;
 
-/// A receiving half that has a store takes short names for chunks of fewer bytes: all but roots, where the degree is 8.
+/// A receiving half with a store takes short names for chunks of fewer bytes: all but roots, where the degree is 8.
 pub const SHORT_BELOW: u32 = 16 << 10;
 
 /// What a strong digest takes more than another, in bytes.
 pub const STRONG_MORE: usize = 8;
 
-/// Whether so many chunks of a block are named by their tags, which takes a strong digest of all of it at both ends.
+/// Whether so many chunks of a block are named by their tags, taking a strong digest of all of it at both ends.
 ///
 /// A byte is to be saved for each 2 KiB: the digest takes about as long as the entropy stage for one byte in so many.
 /// Chunks are taken for such as are below 4 KiB; larger ones save two bytes less each.
@@ -114,11 +114,11 @@ pub const fn are_tags_worth_it(chunks: usize, block_len: usize) -> bool {
     chunks * (NAME_LEN - SHORT_NAME_LEN) >= STRONG_MORE + block_len / 2048
 }
 
-/// Whether a chunk of `len` bytes is worth one of the names that a block may have, of which it has `names`, with `rest`
+/// Whether a chunk of `len` bytes is worth one of the names a block may have, of which it has `names`, with `rest`
 /// bytes from the chunk's first to the block's end.
 ///
-/// Half of them are given to whatever comes; with the others all that follows could be named in pieces as long as this
-/// one, so that a chunk of 64 bytes or more always finds one left.
+/// Half of them are free for all; with the others the whole rest could be named in pieces as long as this one, so a
+/// chunk of 64 bytes or more always finds one left.
 pub const fn is_worth_one_of_the_names(names: usize, len: usize, rest: usize) -> bool {
     names < MAX_NAMES / 2 || rest <= len.saturating_mul(MAX_NAMES.saturating_sub(names))
 }
@@ -126,8 +126,8 @@ pub const fn is_worth_one_of_the_names(names: usize, len: usize, rest: usize) ->
 /// Nothing is named in a block of fewer bytes: a name would save little, and a record in a store would cost more.
 pub const LEAST_BLOCK: usize = 512;
 
-/// The fewest bytes that are named where no entropy stage compresses them, which would make nearly as little of them: a
-/// short name takes 8 to 12 bytes of a block, in a row of several mostly 8 or 9.
+/// The fewest bytes named without an entropy stage; one would make nearly as little of them: a short name takes 8 to 12
+/// bytes of a block, in a row of several mostly 8 or 9.
 pub const LEAST_NAMED: usize = 18;
 
 /// The shortest chunk offered and announced between the gateways of a site; shorter ones lie with the larger ones
@@ -160,7 +160,7 @@ impl ChunkName {
     }
 }
 
-/// The key under which names are made: one gateway's for one peer, or that of a trust group.
+/// The key of names: one gateway's for one peer, or a trust group's.
 ///
 /// Names of equal content under different keys have nothing in common. Clones share their memory, 260 bytes.
 #[derive(Clone)]
@@ -168,13 +168,13 @@ pub struct NameKey(Arc<Keys>);
 
 struct Keys {
     group: [u8; KEY_LEN],
-    /// What XXH3 mixes in, in place of constants that everybody knows.
+    /// XXH3's secret input, in place of public constants.
     fast: [u8; FAST_SECRET],
     strong: [u8; blake3::KEY_LEN],
 }
 
 impl NameKey {
-    /// Derives the keys of both halves from a secret that all share who are to understand the names.
+    /// Derives the keys of both halves from a secret, shared by all readers of the names.
     pub fn new(group: [u8; KEY_LEN]) -> Self {
         let mut fast = [0; FAST_SECRET];
         blake3::Hasher::new_derive_key(FAST_CONTEXT).update(&group).finalize_xof().fill(&mut fast);
@@ -230,7 +230,7 @@ impl fmt::Debug for NameKey {
     }
 }
 
-/// The bytes that a key is made from.
+/// The bytes a key is made from.
 const KEY_LEN: usize = 32;
 
 /// As long as XXH3's own secret.
@@ -266,7 +266,7 @@ mod tests {
     ];
 
     #[test]
-    fn below_4_kib_48_bits_of_a_tag_say_all_of_it() {
+    fn tag_below_4_kib_has_48_bits() {
         let key = key(1);
         let tags = [1, 100, 4095, 4096, 9000].map(|len| Tag48::of(key.tag(&vec![3; len])).map(Tag48::tag));
         let whole = [1, 100, 4095].map(|len| Some(key.tag(&vec![3; len])));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_build_without_tags_of_48_bits_names_is_named_as_here() {
+    fn names_of_builds_without_48_bit_tags_are_equal() {
         let key = key(1);
         for len in [1, 4095, 4096] {
             let chunk = vec![3; len];
@@ -332,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_chunk_of_64_bytes_or_more_finds_a_name_left_whatever_was_named_before_it(
+        fn chunk_of_64_bytes_always_finds_a_name_left(
             lens in prop::collection::vec(prop_oneof![9 => LEAST_NAMED..64, 1 => LEAST_NAMED..4000], 0..3000),
         ) {
             let (mut names, mut at) = (0, 0);

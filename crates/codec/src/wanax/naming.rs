@@ -1,27 +1,29 @@
-//! Named chunks: which parts of a block the peer's store has, and what of the block is left to the log.
+//! Named chunks: the parts of a block in the peer's store, and the rest for the log.
 
 mod ends;
 mod tags;
 mod trust;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use self::ends::Parts;
 pub(crate) use self::tags::Tags;
 pub(crate) use self::trust::Doubted;
 use self::trust::Trust;
 use super::hints::PackedTag;
-use super::price::{NAME, Price, SHORT_NAME};
+use super::price::{NAME, Price, SHORT_NAME, Spent};
 use super::under_way::UnderWay;
 use super::{
     ChunkName, Hints, HintsError, LEAST_BLOCK, NameKey, NamesConfig, Node, Tree, is_worth_one_of_the_names,
 };
 use crate::Now;
+use crate::contract::Parts;
 use crate::endre::matcher::Copy;
-use crate::transfer::{Content, Item, Ledger};
-use crate::wire::{NameEntry, StoreHeld};
+use crate::entropy::Entropy;
+use crate::transfer::{Content, Item, RetransmitBuffer};
+use crate::wire::{FlowId, NameEntry, StoreHeld};
 
 /// What the sending half knows of chunks and of the peer's store.
 pub(crate) struct Naming {
@@ -39,26 +41,27 @@ pub(crate) struct Naming {
     trust: Trust,
     /// Whether others are told what the store has.
     pub(crate) tells: bool,
-    /// The last block's names, in order.
-    pub(crate) names: Vec<NameEntry>,
-    /// The last block's chunks that were looked for and not found.
-    news: Vec<PackedTag>,
-    /// The last block's chunks that are not left to the log, and their tags.
+    /// The entropy stage's recent results for each flow.
+    spent: BTreeMap<FlowId, Spent>,
+    scratch: Scratch,
+}
+
+/// Memory used again from block to block.
+#[derive(Default)]
+struct Scratch {
+    /// Chunks not left to the log, and their tags.
     seen: Vec<(Node, u64)>,
-    /// Of the last block: what the copies before each save, and all.
+    /// The bytes saved by the copies before each, and by all.
     saved: Vec<usize>,
-    /// What the peer has of the last block, and is not named all the same.
+    /// Parts the peer has, not worth a name.
     left: Vec<Range<usize>>,
-    parts: Parts,
-    /// The last block without what is named.
-    pub(crate) residue: Vec<u8>,
 }
 
 /// What names are made with.
 struct NameKeys {
     /// For the peer alone.
     own: NameKey,
-    /// Between members of the group that the peer is to be in.
+    /// Between members of the group the peer is to be in.
     group: Option<NameKey>,
 }
 
@@ -68,25 +71,52 @@ struct Store {
     serial: u64,
 }
 
-/// What is looked for in a block.
-struct Look<'a> {
-    plain: &'a [u8],
-    /// What the log has of it.
-    copies: &'a [Copy],
-    /// The shortest chunk that is worth a name.
-    least: usize,
+/// A block to be named.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) plain: &'a [u8],
+    /// The log's part of it.
+    pub(crate) copies: &'a [Copy],
+    /// The known blocks it consists of, as it was cut.
+    pub(crate) parts: &'a Parts,
+    pub(crate) price: Price,
+}
+
+/// When a block is named, and by which knowledge.
+#[derive(Clone, Copy)]
+struct Moment {
+    now: Now,
     clock: u64,
     /// Whether the hints are believed.
     trusts: bool,
 }
 
-/// What was made of a block.
+/// The names of a block; its memory is used again from block to block.
 #[derive(Default)]
 pub(crate) struct Named {
+    /// In order.
+    pub(crate) names: Vec<NameEntry>,
+    /// The block without its named parts; only if there are names.
+    pub(crate) residue: Vec<u8>,
     /// Whether the peer is to put the block into its store.
     pub(crate) keep: bool,
-    /// The chunks that the peer then has.
+    /// The chunks the peer then has.
     pub(crate) news: Vec<PackedTag>,
+}
+
+impl Named {
+    /// Starts a block without names.
+    pub(crate) fn clear(&mut self) {
+        self.names.clear();
+        self.residue.clear();
+        self.news.clear();
+        self.keep = false;
+    }
+
+    /// Takes the chunks the peer has once it has put the block.
+    pub(crate) fn take_news(&mut self) -> Vec<PackedTag> {
+        if self.keep { std::mem::take(&mut self.news) } else { Vec::new() }
+    }
 }
 
 impl Naming {
@@ -110,13 +140,8 @@ impl Naming {
             tags: Tags::default(),
             trust: Trust::default(),
             tells: false,
-            names: Vec::new(),
-            news: Vec::new(),
-            seen: Vec::new(),
-            saved: Vec::new(),
-            left: Vec::new(),
-            parts: Parts::default(),
-            residue: Vec::new(),
+            spent: BTreeMap::new(),
+            scratch: Scratch::default(),
         };
         (naming, error)
     }
@@ -130,8 +155,8 @@ impl Naming {
         self.hints.memory() + self.under_way.memory()
     }
 
-    /// Meets a peer with a store, or with none, to which chunks may be named by their tags as `tags` says, and under the
-    /// group's key if it has shown that it is of the group.
+    /// Meets a peer with a store, or with none, to which chunks may be named by their tags as `tags` says, and under
+    /// the group's key if it has shown it is of the group.
     pub(crate) fn meet(&mut self, store: Option<u64>, tags: Tags, is_of_group: bool) {
         self.tags = tags;
         let group = self.keys.group.as_ref().filter(|_| is_of_group);
@@ -155,7 +180,7 @@ impl Naming {
     pub(crate) fn clear(&mut self) {
         self.hints.clear();
         self.under_way.clear();
-        // Nothing is known any more that the store could lack.
+        // Nothing is known any more the store could lack.
         self.trust.meet(&[]);
     }
 
@@ -164,7 +189,7 @@ impl Naming {
         self.under_way.insert_all(news, seq);
     }
 
-    /// Takes what the peer says of its store; what is older than what it said before is passed over.
+    /// Takes the peer's report of its store; an older one is passed over.
     pub(crate) fn handle_held(&mut self, held: &StoreHeld, now: Now) {
         let clock = self.clock(now);
         if let Some(store) = self.store.as_mut().filter(|store| held.serial > store.serial) {
@@ -183,15 +208,14 @@ impl Naming {
         self.store.is_some_and(|store| store.taking)
     }
 
-    /// Takes note of a block that was acknowledged: what it brought was put, what it named and lacked as well, and the
-    /// rest of what it named was there, unless that crossed all the same. Returns what is there now, if others are
-    /// told.
+    /// Takes note of an acknowledged block: its news were put, its absent named chunks as well, and the other named
+    /// ones were there, unless they crossed all the same. Returns the chunks there now, if others are told.
     pub(crate) fn settle(&mut self, item: &Item, now: Now) -> Vec<PackedTag> {
         let clock = self.clock(now);
         let put = self.put_by(item);
         match self.trust.is_given() {
             true => self.hints.insert_all(&put, clock),
-            // What a store that is doubted had of them it may have lost since.
+            // What a store doubted had of them it may have lost since.
             false => self.hints.renew_all(&put, clock),
         }
         self.trust.note_put(&put);
@@ -201,7 +225,7 @@ impl Naming {
             if !item.absent.contains(&index) && !item.has_crossed(index) {
                 let chunk = PackedTag::new(entry.name.tag(), entry.len);
                 self.trust.confirm(entry);
-                // A store that takes nothing for now cannot say how far it reaches.
+                // A store taking nothing for now cannot say how far it reaches.
                 let is_older = self.is_put() && self.hints.confirm(chunk, clock);
                 had_elsewhere.extend(is_older.then(|| entry.range()));
                 there.push(chunk);
@@ -222,8 +246,8 @@ impl Naming {
         there
     }
 
-    /// Returns the chunks that a block brought. One that named what was not there is put whole, with chunks that were
-    /// not looked for, and of which what is known may be as wrong.
+    /// Returns the chunks brought by a block. One with vain names is put whole, with chunks not looked for, and of
+    /// equally doubtful knowledge.
     fn put_by<'i>(&mut self, item: &'i Item) -> Cow<'i, [PackedTag]> {
         match &item.content {
             Content::Block { plain, .. } if item.keep && !item.absent.is_empty() => {
@@ -233,7 +257,7 @@ impl Naming {
         }
     }
 
-    /// Returns those of a block's chunks that are wanted.
+    /// Returns those of a block's chunks wanted.
     fn cut(&mut self, plain: &[u8], is_wanted: impl Fn(&Node) -> bool) -> Vec<PackedTag> {
         let Self { key, tree, .. } = self;
         let mut chunks = Vec::new();
@@ -245,7 +269,7 @@ impl Naming {
         chunks
     }
 
-    /// Notes that the peer can read chunks that somebody else sent.
+    /// Notes chunks readable at the peer, sent by somebody else.
     pub(crate) fn stored(&mut self, chunks: &[PackedTag], now: Now) {
         let clock = self.clock(now);
         chunks.iter().for_each(|&chunk| self.hints.insert_told(chunk, clock));
@@ -264,72 +288,74 @@ impl Naming {
         self.tags.distrust(now);
     }
 
-    /// Starts a block of which nothing is named.
-    pub(crate) fn pass(&mut self) {
-        self.names.clear();
+    /// Returns the price of the next block of a flow.
+    pub(crate) fn price(&self, flow: FlowId, entropy: Entropy) -> Price {
+        Price::new(entropy, self.spent.get(&flow).copied().unwrap_or_default())
     }
 
-    /// Names the parts of a block that the peer's store has and the log, which has `copies`, has not; what is left of
-    /// the block is the residue.
-    /// What is not acknowledged is named as well, with the block of `sent` that brings it.
-    pub(crate) fn name(
-        &mut self,
-        plain: &[u8],
-        copies: &[Copy],
-        price: Price,
-        sent: &Ledger,
-        now: Now,
-    ) -> Named {
-        self.names.clear();
-        self.news.clear();
-        let Some(store) = self.store.filter(|_| plain.len() >= LEAST_BLOCK) else { return Named::default() };
+    /// Counts a body of a flow, and its length behind the entropy stage.
+    pub(crate) fn count_spent(&mut self, flow: FlowId, into: usize, out: usize) {
+        self.spent.entry(flow).or_default().count(into, out);
+    }
+
+    /// Gives back what a flow holds.
+    pub(crate) fn finish_flow(&mut self, flow: FlowId) {
+        self.spent.remove(&flow);
+    }
+
+    /// Names the parts of a block known to the peer's store and not covered by copies, into the cleared `named`. An
+    /// unacknowledged chunk is named as well, with the block of `sent` bringing it.
+    pub(crate) fn name(&mut self, source: &Source<'_>, sent: &RetransmitBuffer, now: Now, named: &mut Named) {
+        let &Source { plain, copies, parts, price } = source;
+        let Some(store) = self.store.filter(|_| plain.len() >= LEAST_BLOCK) else { return };
         self.cover(copies);
-        let cost = plain.len() - self.saved.last().copied().unwrap_or(0);
+        let cost = plain.len() - self.scratch.saved.last().copied().unwrap_or(0);
         if cost <= LEFT_TO_LOG.max(plain.len() / COVERED_SHARE) {
-            return Named::default();
+            return;
         }
-        let trusts = self.trust.trusts();
-        let parts = std::mem::take(&mut self.parts);
+        let moment = Moment { now, clock: self.clock(now), trusts: self.trust.trusts() };
         let in_parts = parts.ends.last() == Some(&plain.len());
         let whole = [plain.len()];
-        let look = Look { plain, copies, least: price.least_named(), clock: self.clock(now), trusts };
-        self.look(&look, if in_parts { &parts.ends } else { &whole });
-        self.walk(plain, price, sent, trusts, now);
-        tags::settle(&mut self.names, plain, &self.key);
-        match trusts {
-            true => self.trust.tried(!self.names.is_empty()),
+        self.look(source, if in_parts { &parts.ends } else { &whole }, moment);
+        self.walk(source, sent, moment, named);
+        tags::settle(&mut named.names, plain, &self.key);
+        match moment.trusts {
+            true => self.trust.tried(!named.names.is_empty()),
             false => self.ask_instead(plain, price, now),
         }
-        self.residue.clear();
-        literals(&self.names, plain).for_each(|piece| self.residue.extend_from_slice(piece));
-        let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
-        let known: usize = known.map(|range| cost_in(range, copies, &self.saved)).sum();
+        if !named.names.is_empty() {
+            literals(&named.names, plain).for_each(|piece| named.residue.extend_from_slice(piece));
+        }
+        let known = named.names.iter().map(NameEntry::range).chain(self.scratch.left.iter().cloned());
+        let known: usize = known.map(|range| cost_in(range, copies, &self.scratch.saved)).sum();
         let has_news = cost - known > plain.len() / COVERED_SHARE;
         let is_news = match in_parts {
-            true => parts.are_root && self.names.len() > FEW,
-            false => has_news || self.names.len() > MANY && !self.tree.shape().is_single(),
+            true => parts.are_root && named.names.len() > FEW,
+            false => has_news || named.names.len() > MANY && !self.tree.shape().is_single(),
         };
-        let keep = store.taking && is_news;
-        if keep && in_parts {
-            self.tell_whole(plain, self.clock(now));
+        named.keep = store.taking && is_news;
+        if named.keep && in_parts {
+            self.tell_whole(plain, moment.clock, &mut named.news);
         }
-        Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() } }
     }
 
     fn cover(&mut self, copies: &[Copy]) {
-        self.saved.clear();
-        self.saved.push(0);
+        let saved = &mut self.scratch.saved;
+        saved.clear();
+        saved.push(0);
         let mut sum = 0;
-        self.saved.extend(copies.iter().map(|copy| {
+        saved.extend(copies.iter().map(|copy| {
             sum += saved_by(copy);
             sum
         }));
     }
 
-    /// Names the largest chunks of the block that are known and not left to the log.
-    fn walk(&mut self, plain: &[u8], price: Price, sent: &Ledger, trusts: bool, now: Now) {
-        let clock = self.clock(now);
-        let Self { key, hints, under_way, tags, names, news, seen, left, .. } = self;
+    /// Names the largest chunks of the block known and not left to the log.
+    fn walk(&mut self, source: &Source<'_>, sent: &RetransmitBuffer, moment: Moment, out: &mut Named) {
+        let &Source { plain, price, .. } = source;
+        let Moment { now, clock, trusts } = moment;
+        let Self { key, hints, under_way, tags, scratch: Scratch { seen, left, .. }, .. } = self;
+        let Named { names, news, .. } = out;
         left.clear();
         let mut named = 0;
         for &(node, tag) in seen.iter() {
@@ -368,8 +394,8 @@ impl Naming {
 
     /// Makes news of what the peer has once it has put a block of parts. By itself the block is not cut into these: it
     /// is cut as a whole.
-    fn tell_whole(&mut self, plain: &[u8], clock: u64) {
-        let Self { key, tree, hints, news, .. } = self;
+    fn tell_whole(&mut self, plain: &[u8], clock: u64, news: &mut Vec<PackedTag>) {
+        let Self { key, tree, hints, .. } = self;
         news.clear();
         tree.search(plain, |node| {
             let Some(chunk) = plain.get(node.range()) else { return false };
@@ -381,11 +407,12 @@ impl Naming {
     }
 
     /// Computes the tags of all chunks that may be named and are not left to the log, the larger before those in them,
-    /// and asks for the places of their hints, so that the memory of one does not have to be waited for before the
-    /// next. A block that is known whole is not cut.
-    fn look(&mut self, look: &Look<'_>, parts: &[usize]) {
-        let Self { key, tree, hints, seen, saved, .. } = self;
-        let &Look { plain, copies, least, clock, trusts } = look;
+    /// and asks for the places of their hints, so the memory of one does not have to be waited for before the next. A
+    /// block known whole is not cut.
+    fn look(&mut self, source: &Source<'_>, parts: &[usize], moment: Moment) {
+        let Self { key, tree, hints, scratch: Scratch { seen, saved, .. }, .. } = self;
+        let &Source { plain, copies, price, .. } = source;
+        let (least, Moment { clock, trusts, .. }) = (price.least_named(), moment);
         seen.clear();
         let mut start = 0;
         for &end in parts {
@@ -418,9 +445,9 @@ impl Naming {
     }
 }
 
-/// Returns how far back the block was sent that brings a chunk, if it is not acknowledged: until then the hints do not
+/// Returns how far back the block was sent bringing a chunk, if it is not acknowledged: until then the hints do not
 /// know of the chunk.
-fn behind(under_way: &UnderWay, chunk: PackedTag, sent: &Ledger) -> Option<NonZeroU32> {
+fn behind(under_way: &UnderWay, chunk: PackedTag, sent: &RetransmitBuffer) -> Option<NonZeroU32> {
     let seq = under_way.find(chunk).filter(|&seq| sent.item(seq).is_some_and(|item| item.keep))?;
     NonZeroU32::new(u32::try_from(sent.next_seq() - seq).ok()?)
 }
@@ -432,8 +459,8 @@ pub(crate) fn literals<'a>(names: &'a [NameEntry], plain: &'a [u8]) -> impl Iter
     starts.zip(ends).map(|(start, end)| plain.get(start..end).unwrap_or_default())
 }
 
-/// Returns what a range of the block costs that is left to the log: the bytes that no copy covers, and the copies that
-/// end in it; `saved` is as [`Naming::cover`] leaves it.
+/// Returns the cost of a range of the block left to the log: the bytes outside of copies, and the copies ending in it;
+/// `saved` is as [`Naming::cover`] leaves it.
 fn cost_in(range: Range<usize>, copies: &[Copy], saved: &[usize]) -> usize {
     let before = |position: usize| {
         let whole = copies.partition_point(|copy| copy.end() <= position);
@@ -482,16 +509,15 @@ fn push_piece(copy: &Copy, range: Range<u32>, removed: u32, out: &mut Vec<Copy>)
 const LEFT_OUT: u64 = 0x6f75_7473_6964_6572;
 /// What a copy takes.
 const COPY: usize = 5;
-/// A chunk of which the log has a part, and which costs no more than a name's length and a little, is left to it.
+/// A chunk partly in the log, at a cost of no more than a name's length and a little, is left to it.
 const LEFT_TO_LOG: usize = 48;
 /// A piece of a copy that names left is a literal below this.
 const LEAST_PIECE: u32 = 16;
 /// A block that costs at most one byte in so many is left to the log, or is not put into the store.
 const COVERED_SHARE: usize = 128;
-/// A block of more names than this is put for its larger chunks, so that it takes fewer names, and reads, the next
-/// time.
+/// A block of more names than this is put for its larger chunks, so it takes fewer names, and reads, the next time.
 const MANY: usize = 8;
-/// A root of no more parts that the peer has is not put as a whole: one name instead of so many saves little.
+/// A root of no more parts the peer has is not put as a whole: one name instead of so many saves little.
 const FEW: usize = 2;
 /// So small a part of the memory for hints is for what is under way: with 16 MiB, 16,384 chunks of 256 bytes and more.
 const UNDER_WAY_SHARE: u64 = 64;
@@ -516,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_cut_out_of_copies() {
+    fn named_parts_are_cut_out_of_copies() {
         let whole = copy(100, 1000, 5000);
         assert_eq!(trimmed(&[whole], &[]), [whole]);
         assert_eq!(trimmed(&[whole], &[entry(0, 100)]), [copy(0, 1000, 5000)]);
@@ -534,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_the_log_costs_its_literals_and_the_copies_that_end_in_it() {
+    fn part_left_to_the_log_costs_literals_and_copies() {
         let copies = [copy(10, 20, 0), copy(40, 10, 0)];
         let saved = [0, 20 - COPY, 30 - 2 * COPY];
         for (range, literals, ends) in [

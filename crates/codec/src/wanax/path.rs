@@ -1,35 +1,34 @@
 //! What the path from the peer carries, from when its bytes arrive.
 //!
-//! The planner of [`shed`](super::shed) needs the rate at which chunks would come that are asked for. Only the peer
-//! knows when its sockets are full; this end sees when bytes arrive. A window is some round trips in which bytes came,
-//! and what it carried is the rate. More than is known is always believed, since the path did carry it; less only of
-//! windows in which the peer had more to send: while an [answer is overdue](Demand::Overdue), or without pauses that the
-//! path at its known rate would not explain, unless blocks [wait here](Demand::Held), so that the peer may not be allowed
-//! to send. A flow that trickles says nothing.
+//! The planner of [`shed`](super::shed) needs the rate of requested chunks. Only the peer knows when its sockets are
+//! full; this end sees when bytes arrive. A window is some round trips with bytes, and their number is the rate. A
+//! higher rate is always believed, since the path did carry it; a lower one only of windows with more to send at the
+//! peer: while an [answer is overdue](Demand::Overdue), or without pauses unexplained by the known rate, unless blocks
+//! [wait here](Demand::Held), so the peer may not be allowed to send. A trickling flow says nothing.
 //!
-//! So a path that has become slower is found out by the first answers that are late; one that was never busy is thought
-//! slower than it is, and what is shed brings traffic, and with it the truth.
+//! So a slower path is found out by the first late answers; one never busy is thought slower than it is, and shed
+//! chunks bring traffic, and with it the truth.
 
 use crate::Now;
 
-/// What the receiving half knows of what the peer has to send.
+/// The receiving half's knowledge of the peer's bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// Nothing.
     Unknown,
-    /// Blocks wait for what is read here, and their flows' credit with them: the peer may have nothing that it may send.
+    /// Blocks wait for what is read here, and their flows' credit with them: the peer may have nothing it may send.
     Held,
     /// What was asked for should have come: the peer has more to send than the path brings.
     Overdue,
 }
 
-/// Bytes a second that a path carries; 0 is not known.
+/// Bytes a second a path carries; 0 is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathRate {
     /// As it was seen: a lower bound, until the path was busy once.
     pub known: u64,
-    /// What is shed for. A path of which only a lower bound is known may carry more: what is asked for that finds it out
-    /// sooner, or is overdue.
+    /// The purpose of shedding. A path with only a lower bound may carry more: requests find it out sooner, or are
+    /// overdue.
     pub hoped: u64,
 }
 
@@ -49,7 +48,7 @@ impl PathRate {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PathEstimate {
     bytes_per_s: Option<f64>,
-    /// Whether all windows so far had pauses, so that only a lower bound is known.
+    /// Whether all windows so far had pauses, so only a lower bound is known.
     unproven: bool,
     window: Option<Window>,
 }
@@ -96,7 +95,7 @@ impl PathEstimate {
         PathRate { known, hoped: known.saturating_mul(if self.unproven { HOPED } else { 1 }) }
     }
 
-    /// Whether the bytes came so late that a lost packet does not explain it either.
+    /// Whether the bytes came so late a lost packet does not explain it either.
     fn is_over(&self, window: &Window, bytes: u64, round_trip: Now, now: Now) -> bool {
         let short = IDLE + 2 * round_trip;
         let idle = !window.overdue && !self.explains(window, bytes, short, now);
@@ -121,13 +120,13 @@ impl PathEstimate {
     }
 }
 
-/// A window holds at least so much, so that what one write of the peer brings does not make a rate.
+/// A window holds at least so much, so what one write of the peer brings does not make a rate.
 const WINDOW_BYTES: u64 = 64 * 1024;
-/// And lasts at least so long: what waited in a socket is averaged with what follows.
+/// And lasts at least so long: bytes held in a socket are averaged with the following ones.
 const WINDOW: Now = Now::from_millis(100);
-/// And so many round trips: what waited for a lost packet comes at once, when that is there.
+/// And so many round trips: bytes behind a lost packet come at once, after its arrival.
 const WINDOW_ROUND_TRIPS: u32 = 4;
-/// A pause that the scheduling of two machines explains.
+/// A pause the scheduling of two machines explains.
 const SHORT_GAP: Now = Now::from_millis(50);
 /// With two round trips, a pause that losing a packet explains.
 const IDLE: Now = Now::from_millis(200);
@@ -135,9 +134,9 @@ const IDLE: Now = Now::from_millis(200);
 const LONGEST_GAP: Now = Now::from_secs(10);
 /// Bytes that came at less than this share of the known rate came after a pause.
 const PAUSED: f64 = 0.5;
-/// A window may have brought so many times what the path carries, by what one round trip held back.
+/// A window may have brought so many times the path's rate, from one round trip's backlog.
 const MORE: f64 = 1.25;
-/// Of a path that was never busy so many times what is known is hoped for.
+/// For a never busy path, so many times the known rate is hoped for.
 const HOPED: u64 = 2;
 const RISING: f64 = 0.5;
 const FALLING: f64 = 0.25;
@@ -152,7 +151,7 @@ mod tests {
 
     const ROUND_TRIP: Now = Now::from_millis(200);
 
-    /// A server that writes through a modelled TCP connection, and an estimate of who reads.
+    /// A server writing through a modelled TCP connection, and its reader's estimate.
     struct Bench {
         network: Network,
         connection: ConnectionId,
@@ -227,7 +226,7 @@ mod tests {
     const MILLISECOND: Now = Now::from_millis(1);
 
     #[test]
-    fn a_busy_path_is_measured_whatever_the_size_of_records() {
+    fn busy_path_is_measured_at_any_record_size() {
         for (rate, record) in [(0.512, 1), (0.512, 16_384), (0.512, 65_536), (10.0, 16_384), (100.0, 65_536)]
         {
             let mut bench = Bench::new(rate, record);
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_was_never_busy_is_hoped_to_carry_more() {
+    fn never_busy_path_is_hoped_to_carry_more() {
         let mut bench = Bench::new(20.0, 1000);
         bench.demand = Demand::Held;
         bench.pass(5 * SECOND, 12_500, 100 * MILLISECOND);
@@ -257,7 +256,7 @@ mod tests {
         assert!(!bench.estimate.rate().is_hope());
         let share = bench.share(20.0);
         assert!((0.75..=1.1).contains(&share), "{share}");
-        // That it waits for what is read here does not make it unknown again.
+        // A wait for reads here does not make it unknown again.
         bench.demand = Demand::Held;
         bench.pass(5 * SECOND, 12_500, 100 * MILLISECOND);
         assert!(!bench.estimate.rate().is_hope());
@@ -276,19 +275,19 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_waits_for_credit_does_not_pass_for_a_slow_path() {
+    fn peer_without_credit_does_not_pass_for_a_slow_path() {
         let mut bench = Bench::new(20.0, 1000);
         bench.pass(10 * SECOND, 1 << 20, MILLISECOND);
         bench.pass(2 * SECOND, 0, SECOND);
         let before = bench.share(20.0);
-        // Without a pause, a little for each block that was read.
+        // Without a pause, a little for each block read.
         bench.demand = Demand::Held;
         bench.pass(60 * SECOND, 2_000, 10 * MILLISECOND);
         assert_eq!(bench.share(20.0), before);
     }
 
     #[test]
-    fn what_is_said_now_and_then_does_not_pass_for_a_slow_path() {
+    fn occasional_frames_do_not_pass_for_a_slow_path() {
         let mut bench = Bench::new(20.0, 1);
         bench.pass(10 * SECOND, 1 << 20, MILLISECOND);
         bench.pass(2 * SECOND, 0, SECOND);
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_has_become_slower_is_believed_once_answers_are_overdue() {
+    fn slower_path_is_believed_once_answers_are_overdue() {
         let mut estimate = PathEstimate::default();
         let arrive = |estimate: &mut PathEstimate, demand: Demand, from: u64, seconds: u64, every_ms: u64| {
             for at in (0..seconds * 1000).step_by(every_ms as usize) {

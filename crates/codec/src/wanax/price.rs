@@ -1,4 +1,4 @@
-//! What bytes cost that are sent: where that is less than a name, they are not named.
+//! The cost of bytes sent: if it is below a name's, they are not named.
 
 use super::{LEAST_NAMED, NAME_LEN, SHORT_NAME_LEN};
 use crate::entropy::{Entropy, Kind};
@@ -39,11 +39,11 @@ impl Price {
         if self.kind.is_some() { LEAST_COMPRESSED } else { LEAST_NAMED }
     }
 
-    /// Whether a chunk is likely to cost less than its name, which takes `name` bytes.
+    /// Whether a chunk is likely to cost less than its name, taking `name` bytes.
     ///
-    /// A run does, however long it is. Of anything else only short chunks are believed to, and these only if they have
-    /// few different bytes: what came before may have been of another kind. Where nothing compresses them, bytes cost
-    /// what they are, and a name has to save as much as it takes.
+    /// A run does, however long it is. Of anything else only short chunks are believed to, and these only with few
+    /// different bytes: earlier content may have been of another kind. Without compression, bytes cost themselves, and
+    /// a name has to save as much as it takes.
     pub(crate) fn is_below_name(self, chunk: &[u8], name: usize) -> bool {
         let Some(kind) = self.kind else { return chunk.len() < 2 * name };
         let run = match kind {
@@ -86,17 +86,17 @@ fn is_plain(chunk: &[u8]) -> bool {
 pub(crate) const NAME: usize = NAME_LEN + 4;
 /// The same of a short one.
 pub(crate) const SHORT_NAME: usize = SHORT_NAME_LEN + 3;
-/// The shortest chunk that is named where something compresses it.
+/// The shortest chunk named where something compresses it.
 const LEAST_COMPRESSED: usize = 64;
 /// What a run costs in the middle of other bytes.
 const RUN: usize = 8;
 /// The lengths of what runs consist of.
 const PERIODS: [usize; 4] = [1, 2, 4, 8];
-/// The longest chunk that is judged by what came before.
+/// The longest chunk judged by what came before.
 const SHORT: usize = 256;
 /// No more than to one part in so many are bytes believed to shrink.
 const MOST_GAIN: usize = 8;
-/// So many bytes say something about those that follow.
+/// So many bytes say something about those following.
 const ENOUGH: usize = 1 << 10;
 /// Of so many bytes about is known what became of them.
 const REMEMBERED: usize = 256 << 10;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_never_named_where_something_compresses_it() {
+    fn compressible_run_is_never_named() {
         let words: Vec<u8> = b"abcdefgh".repeat(1000);
         for entropy in [Entropy::Zstd(1), Entropy::Lz4] {
             let price = price(entropy, 0, 0);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spent_long_ago_counts_little() {
+    fn old_results_count_little() {
         let mut spent = Spent::default();
         (0..100).for_each(|_| spent.count(65_536, 60_000));
         (0..12).for_each(|_| spent.count(65_536, 6_000));

@@ -64,7 +64,7 @@ impl Shape {
         }
     }
 
-    /// Returns the mean size of the chunks of a level; that of the smallest for levels that there are not.
+    /// Returns the mean size of the chunks of a level; the smallest's for unknown levels.
     pub const fn size(self, level: u8) -> usize {
         match self.degree_log2() {
             0 => self.leaf(),
@@ -102,7 +102,7 @@ impl Shape {
         self.leaf_log2
     }
 
-    /// Returns the sizes that a block has to be cut into, the largest first: a block as a whole is a root.
+    /// Returns the sizes a block has to be cut into, the largest first: a block as a whole is a root.
     pub(super) fn cut_sizes(self) -> impl Iterator<Item = usize> {
         (0..self.levels()).map(move |level| self.size(level)).filter(|&size| size < Self::ROOT)
     }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_cannot_be_are_refused() {
+    fn impossible_shapes_are_refused() {
         for (text, error) in [
             ("", ShapeError::Text),
             ("mrc", ShapeError::Text),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_states_is_checked() {
+    fn shape_from_a_peer_is_checked() {
         for ((degree, root_log2, leaf_log2), error) in [
             ((8, 15, 7), ShapeError::Root),
             ((0, 16, 7), ShapeError::Degree),

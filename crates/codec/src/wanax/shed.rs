@@ -1,11 +1,11 @@
-//! Intelligent load shedding: which chunks are read from a disk, and which are asked for from the far side
-//! [Wanax §3.4, Algorithm 1].
+//! Intelligent load shedding: chunks read from a disk, and chunks requested from the far side [Wanax §3.4, Algorithm
+//! 1].
 //!
-//! A chunk that is on a disk saves bytes, but a disk that has too much to do makes everybody wait while the network
-//! idles. Both are asked at once, so what counts is the later of the two: the reads that bring the fewest bytes, which cost
-//! the disk as much as others and the network least, are moved from the disk that is done last to the network as long as
-//! that gets them sooner. A disk that takes next to no time for a read is never shed of any: what holds a transfer up is
-//! something else then, and bytes on the network are what all this saves. Design and departures from the paper: `docs/internals/load-shedding.md`.
+//! A chunk on a disk saves bytes, but an overloaded disk makes everybody wait while the network idles. Both are asked
+//! at once, so the later of the two counts: the reads of the fewest bytes, as costly for the disk as others and cheap
+//! for the network, are moved from the slowest disk to the network as long as this gets them sooner. A disk taking next
+//! to no time for a read is never shed of any: the bottleneck is elsewhere then, and bytes on the network are the
+//! savings. Design and departures from the paper: `docs/internals/load-shedding.md`.
 
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -18,8 +18,8 @@ pub struct Entry {
     pub len: u32,
     /// Where it is, as far as is known.
     pub source: Source,
-    /// The read of its disk that brings it. Entries of one disk with the same number come with one read, so that moving
-    /// some of them saves nothing.
+    /// The read of its disk bringing it. Entries of one disk with the same number come with one read, so moving some of
+    /// them saves nothing.
     pub read: u64,
 }
 
@@ -35,7 +35,7 @@ pub enum Source {
 /// A disk as a planner sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Reads that it was asked for and has not done, Q in the paper.
+    /// Reads it was asked for and has not done, Q in the paper.
     pub queued: u32,
     /// How long it takes for a read, S in the paper.
     pub service_time: Now,
@@ -46,11 +46,11 @@ pub struct Disk {
 pub struct Path {
     /// From asking for a chunk to its first byte, RTT in the paper.
     pub round_trip: Now,
-    /// Bytes a second that the path carries, BW in the paper; 0 is not known, and nothing is shed.
+    /// Bytes a second the path carries, BW in the paper; 0 is not known, and nothing is shed.
     pub bytes_per_s: u64,
     /// Bytes that were asked for before and have not arrived, B in the paper.
     pub pending: u64,
-    /// Bytes that others have asked for over the same line, beyond what they had when `bytes_per_s` was learnt.
+    /// Bytes others have asked for over the same line, beyond what they had when `bytes_per_s` was learnt.
     pub others: u64,
 }
 
@@ -59,10 +59,10 @@ pub struct Path {
 pub struct Planner {
     /// Entries on disks by disk and read.
     order: Vec<(u16, u64, u32)>,
-    /// Reads, those of one disk together, that which brings the least first.
+    /// Reads, those of one disk together, the smallest first.
     reads: Vec<Read>,
     lines: Vec<Line>,
-    /// Disks with entries, that which is done last on top.
+    /// Disks with entries, the slowest on top.
     last: BinaryHeap<(Now, u16)>,
     sources: Vec<Source>,
 }
@@ -88,7 +88,7 @@ struct Line {
 /// When the last byte of a block is there, by where it comes from; zero if nothing does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// From the disk that is done last, max(T_D) in the paper.
+    /// From the disk done last, max(T_D) in the paper.
     pub disks: Now,
     /// From the far side, T_N in the paper.
     pub network: Now,
@@ -151,8 +151,8 @@ impl Planner {
         }
     }
 
-    /// Moves the read of the disk that is done last which brings the least to the far side, as long as all of it is
-    /// there sooner.
+    /// Moves the read of the disk done last which brings the least to the far side, as long as all of it is there
+    /// sooner.
     fn shed(&mut self, entries: &[Entry], disks: &[Disk], path: &Path) {
         let far = self.sources.iter().zip(entries).filter(|(source, _)| **source == Source::Far);
         let mut bytes: u64 = far.map(|(_, entry)| u64::from(entry.len)).sum();
@@ -218,8 +218,8 @@ impl Disk {
 }
 
 impl Path {
-    /// Returns when so many bytes more have arrived; never, if the rate is not known. Before the last of them comes as much
-    /// of what others ask for, if there is as much, since those who share a line take turns.
+    /// Returns the arrival of so many bytes more; never, if the rate is not known. Before the last of them comes as
+    /// much of others' requests, if there is as much, since sharers of a line take turns.
     pub fn time(&self, bytes: u64) -> Now {
         let own = u128::from(self.pending) + u128::from(bytes);
         let bytes = own + own.min(self.others.into());
@@ -229,8 +229,8 @@ impl Path {
     }
 }
 
-/// A disk that takes less for a read holds nobody up: chunks of 64 KiB come from it with more than 1 Gbit/s, and what a
-/// read takes is then mostly the processor's time, which the network takes as well.
+/// A disk taking less for a read holds nobody up: chunks of 64 KiB come from it with more than 1 Gbit/s, and a read is
+/// then mostly CPU time, as on the network.
 pub const LEAST_SLOW: Now = Now::from_micros(500);
 const NANOS_PER_S: u128 = 1_000_000_000;
 

@@ -1,4 +1,4 @@
-//! Trees of chunks: a block's chunks of all sizes, each with those that it consists of [Wanax §3.2, Figure 4].
+//! Trees of chunks: a block's chunks of all sizes, each with those it consists of [Wanax §3.2, Figure 4].
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use super::Shape;
 /// A chunk of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The largest level of which it is a chunk, 0 being the shape's largest size. A chunk that is not cut at the next
-    /// level is one of that level too, but has one node only.
+    /// The largest level of this chunk, 0 being the shape's largest size. A chunk uncut at the next level is one of
+    /// that level too, but has one node only.
     pub level: u8,
     /// Where it begins in the block.
     pub at: u32,
@@ -115,8 +115,8 @@ impl Tree {
         self.walk_from(usize::from(has_root), |_, node| descend(node));
     }
 
-    /// Returns where in `block` the last chunk of the largest size below the root begins, if that is at `least` or behind it.
-    /// The chunks before it are those of a longer block that begins alike.
+    /// Returns the beginning in `block` of the last chunk of the largest size below the root, if it is at `least` or
+    /// behind it. The chunks before it are those of a longer block beginning alike.
     pub fn last_end(&mut self, block: &[u8], least: usize) -> Option<usize> {
         let mut last = 0;
         self.search(block, |node| {
@@ -144,8 +144,8 @@ fn add(nodes: &mut Vec<Node>, node: Node, inner: &[Boundary], below: u8) {
     }
 }
 
-/// Appends the chunks into which `range` is cut by its first level that has a boundary there; `below` is the tree's
-/// level of the boundaries' level 0.
+/// Appends the chunks into which `range` is cut by its first level with a boundary there; `below` is the tree's level
+/// of the boundaries' level 0.
 fn add_children(nodes: &mut Vec<Node>, range: Range<u32>, mut inner: &[Boundary], below: u8) {
     let Some(level) = inner.iter().map(|boundary| boundary.level).min() else { return };
     let mut at = range.start;

@@ -1,12 +1,12 @@
-//! Chunks of blocks that are not acknowledged: what the peer's store is about to have.
+//! Chunks of unacknowledged blocks: on their way to the peer's store.
 //!
-//! A chunk is noted with its block's sequence number when that is sent. Whoever finds it asks the ledger whether the
-//! block is still unacknowledged: if it is not, the hints know of the chunk, so nothing has to be removed. Each chunk
-//! has one place, and displaces whatever stands there: what is forgotten is named a round trip later.
+//! A chunk is noted with its block's sequence number when the block is sent. After a look-up the retransmit buffer
+//! tells whether the block is still unacknowledged: if not, the hints know of the chunk, so nothing has to be removed.
+//! Each chunk has one place, and displaces the one there: a displaced chunk is named a round trip later.
 
 use super::hints::PackedTag;
 
-/// The chunks that were sent last, and in which blocks.
+/// The chunks sent last, and in which blocks.
 #[derive(Clone, Debug)]
 pub struct UnderWay {
     places: Vec<Place>,
@@ -26,7 +26,7 @@ impl UnderWay {
         Self { places: vec![EMPTY; places] }
     }
 
-    /// Notes the chunks that a block brings; those below 256 bytes are passed over, since a name saves little of them.
+    /// Notes the chunks a block brings; those below 256 bytes are passed over, since a name saves little of them.
     pub fn insert_all(&mut self, chunks: &[PackedTag], seq: u64) {
         let places = self.places.len();
         for &chunk in chunks.iter().filter(|chunk| !chunk.is_smallest()) {
@@ -36,7 +36,7 @@ impl UnderWay {
         }
     }
 
-    /// Returns the block that brings a chunk, as far as is known; it may be acknowledged by now.
+    /// Returns the block bringing a chunk, as far as is known; it may be acknowledged by now.
     pub fn find(&self, chunk: PackedTag) -> Option<u64> {
         let place = self.places.get(chunk.place(self.places.len()))?;
         (place.chunk == chunk && place.seq != NOBODY).then_some(place.seq)
@@ -55,7 +55,7 @@ impl UnderWay {
         self.places.fill(EMPTY);
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the bytes of memory it takes.
     pub fn memory(&self) -> u64 {
         size_of_val(&self.places[..]) as u64
     }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_last_is_found_with_its_block() {
+    fn last_sent_chunk_is_found_with_its_block() {
         let mut under_way = UnderWay::new(1 << 16);
         let (old, new) = (chunks(40), chunks(20));
         under_way.insert_all(&old, 3);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_forgets_what_was_sent_before() {
+    fn full_table_forgets_earlier_chunks() {
         let mut under_way = UnderWay::new(0);
         under_way.insert_all(&chunks(1000), 5);
         let last = chunks(1000)[999];

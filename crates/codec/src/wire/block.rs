@@ -1,4 +1,4 @@
-//! The frame that carries a block of a flow.
+//! The frame carrying a block of a flow.
 
 use super::chunks::{NameEntry, decode_entries, encode_entries};
 use super::names::FlowId;
@@ -15,7 +15,7 @@ pub type Range64 = std::ops::Range<u64>;
 pub struct Block<'a> {
     /// The link-wide sequence number.
     pub seq: u64,
-    /// The flow that the block belongs to.
+    /// The flow the block belongs to.
     pub flow: FlowId,
     /// The flow offset of the first plain byte.
     pub offset: u64,
@@ -59,8 +59,7 @@ pub struct Body<'a> {
     pub remembered: bool,
     /// Whether the plain bytes are to be put into the chunk store.
     pub keep: bool,
-    /// Parts of the block that are named, in order; what they leave of it is the *residue*, which tokens and literals
-    /// make up.
+    /// Named parts of the block, in order; the rest of it is the *residue*, of tokens and literals.
     pub names: Vec<NameEntry>,
     /// Digest of the plain bytes.
     pub digest: Digest,
@@ -68,7 +67,7 @@ pub struct Body<'a> {
     pub tokens: Option<usize>,
     /// Length of the literals.
     pub literals: usize,
-    /// What the entropy stage did, and with which context.
+    /// The entropy stage, and its context.
     pub entropy: Option<(Kind, Mode)>,
     /// Tokens and literals, compressed if `entropy` says so.
     pub bytes: &'a [u8],
@@ -77,8 +76,8 @@ pub struct Body<'a> {
 /// What the rebuilt bytes of a block are checked against, keyed by the link's seed and the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Digest {
-    /// XXH3-64: finds drift and damage. For blocks whose encoder compared every byte that it copied, and whose chunks
-    /// are told by their names.
+    /// XXH3-64: finds drift and damage. For blocks with all copies compared by the encoder, and with full names of
+    /// chunks.
     Fast(u64),
     /// A [strong one](crate::StrongKind): also finds bytes that somebody chose to be mistaken for others.
     Strong([u8; 16]),

@@ -9,25 +9,25 @@ use super::{MAX_BLOCK, MAX_NAMES};
 use crate::entropy::Kind;
 use crate::wanax::{ChunkName, SHORT_NAME_LEN, Tag48, tag_of_hash};
 
-/// A part of a block that is referred to by the name of its content.
+/// A part of a block referred to by the name of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameEntry {
     /// Where in the block the chunk stands.
     pub at: u32,
     /// How many bytes it has, 1 or more.
     pub len: u32,
-    /// The level of the tree that it is of.
+    /// The level of the tree it is of.
     pub level: u8,
     /// Its name; a short one needs a strong digest of the block.
     pub name: ChunkName,
-    /// Set if the chunk is in a block that was not acknowledged when this one was encoded: by how much that one's
-    /// sequence number is lower.
+    /// Set if the chunk is in an earlier block, unacknowledged when this one was encoded: the difference of sequence
+    /// numbers.
     pub behind: Option<NonZeroU32>,
 }
 
 impl NameEntry {
-    /// Returns the sequence number of the block that brings the chunk, if it may still be under way, for an entry of
-    /// block `seq`.
+    /// Returns the sequence number of the block bringing the chunk, if it may still be under way, for an entry of block
+    /// `seq`.
     pub fn brought_by(&self, seq: u64) -> Option<u64> {
         seq.checked_sub(self.behind?.get().into())
     }
@@ -37,13 +37,13 @@ impl NameEntry {
         self.at as usize + self.len as usize
     }
 
-    /// Returns the part of the block that the chunk is.
+    /// Returns the part of the block the chunk is.
     pub const fn range(&self) -> std::ops::Range<usize> {
         self.at as usize..self.end()
     }
 }
 
-/// A request for chunks that a block refers to, answered with [`Chunks`].
+/// A request for chunks a block refers to, answered with [`Chunks`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkRequest {
     /// The block's sequence number.
@@ -63,7 +63,7 @@ pub enum ChunkReason {
     Shed,
 }
 
-/// Chunks that were asked for.
+/// Chunks asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunks<'a> {
     /// The block's sequence number.
@@ -79,21 +79,21 @@ pub struct Chunks<'a> {
 /// What a receiving half says of its chunk store; the highest serial number counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreHeld {
-    /// Counts up from 1 with everything that this process says of the store.
+    /// Counts up from 1 with everything this process says of the store.
     pub serial: u64,
     /// Whether chunks are being taken.
     pub taking: bool,
-    /// How long ago the oldest chunk that is held was put, in seconds; 0 while nothing is held.
+    /// How long ago the oldest chunk held was put, in seconds; 0 while nothing is held.
     pub age_secs: u64,
 }
 
-/// The bit beside the level that says that the block follows which brings the chunk.
+/// The bit beside the level saying the block follows which brings the chunk.
 const UNDER_WAY: u8 = 128;
-/// The bit beside the level that says that the name is short.
+/// The bit beside the level saying the name is short.
 const SHORT: u8 = 64;
-/// Beside [`SHORT`], the bit that says that the next chunk stands right behind this one, and its gap is left out.
+/// Beside [`SHORT`], the bit saying the next chunk stands right behind this one, and its gap is left out.
 const JOINED: u8 = 32;
-/// Beside [`SHORT`], the bit that says that six bytes tell the tag.
+/// Beside [`SHORT`], the bit saying that six bytes tell the tag.
 const TAG_48: u8 = 16;
 /// The bits of the level of a short name; a tree has no more than 12.
 const SHORT_LEVEL: u8 = 15;

@@ -15,8 +15,8 @@ use super::reader::WireError;
 pub enum Frame<'a> {
     /// A block of a flow.
     Block(Block<'a>),
-    /// An uncoded block that goes on where the last one on its lane ended; only to a peer that
-    /// [understands it](super::Understood::continues).
+    /// An uncoded block going on from the end of the last one on its lane; only to a peer that [understands
+    /// it](super::Understood::continues).
     More(More<'a>),
     /// A sequenced message about a flow: acknowledged, repeated and deduplicated like a block.
     Message {
@@ -29,8 +29,8 @@ pub enum Frame<'a> {
     },
     /// Blocks and messages that arrived, were verified and written.
     Ack(Ack),
-    /// The same where nothing is missing: the distance from what the last such frame on its lane said; only to a peer that
-    /// [understands it](super::Understood::continues).
+    /// The same without gaps: the distance from the last such frame on its lane; only to a peer that [understands
+    /// it](super::Understood::continues).
     Acked(u64),
     /// Log ranges that blocks wait for.
     Need(Vec<Range64>),
@@ -39,10 +39,10 @@ pub enum Frame<'a> {
     /// What the receiving half holds of the log; the highest serial number counts.
     LogHeld(LogHeld),
     /// What the log is worth to the sending half; the highest serial number counts.
-    LogWorth(LogWorth),
-    /// Chunks that a block refers to and that are to be sent.
+    SavingsCurve(SavingsCurve),
+    /// Chunks a block refers to and that are to be sent.
     ChunkRequest(ChunkRequest),
-    /// Chunks that were asked for.
+    /// Chunks asked for.
     Chunks(Chunks<'a>),
     /// What the receiving half says of its chunk store; the highest serial number counts.
     StoreHeld(StoreHeld),
@@ -59,20 +59,20 @@ pub enum Frame<'a> {
     Pong(u64),
     /// How many flow lanes the accepting gateway has use for in all.
     LanesWanted(u32),
-    /// A lane that the sender of this frame has given up; nothing more is read from it.
+    /// A lane the sender of this frame has given up; nothing more is read from it.
     LaneDead(LaneId),
-    /// The networks that the sender of this frame fronts; the highest serial number counts.
+    /// The networks the sender of this frame fronts; the highest serial number counts.
     Networks(Networks),
     /// The sender of this frame takes no new flows any more, until its link starts anew.
     Draining,
-    /// Asks whether chunks are in the store that are believed to be.
+    /// Asks whether chunks are in the store believed to be.
     Probe(Probe),
     /// Answers a probe.
     Probed(Probed),
-    /// Of the lane that it comes on: the accepting gateway asks the dialling one for another in its place.
+    /// Of the lane it comes on: the accepting gateway asks the dialling one for another in its place.
     LaneWorn,
-    /// Of the lane that it comes on: the dialling gateway sends no flows on it any more, and the other is to end it once
-    /// it has none there either.
+    /// Of the lane it comes on: the dialling gateway sends no flows on it any more, and the other is to end it once it
+    /// has none there either.
     LaneLeft,
     /// The host of the sender's application probes the flow's connection while that is silent.
     KeepAlive(KeepAlive),
@@ -92,7 +92,7 @@ pub struct KeepAlive {
 /// The longest silence before a probe that systems allow, in seconds.
 pub const MAX_KEEPALIVE: u16 = 32_767;
 
-/// An uncoded block of the flow of the last block on its lane, from where that ended.
+/// An uncoded block of the flow of the last block on its lane, from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct More<'a> {
     /// How much higher its sequence number is than that block's.
@@ -101,7 +101,7 @@ pub struct More<'a> {
     pub plain: &'a [u8],
 }
 
-/// Where the last block on a lane ended, from which [`More`] goes on. Blocks that were sent again by themselves do not count.
+/// The end of the last block on a lane, the start of a [`More`]. Blocks sent again by themselves do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneTail {
     /// The block's flow.
@@ -113,13 +113,13 @@ pub struct LaneTail {
 }
 
 impl LaneTail {
-    /// Returns what a block leaves at the end of its lane, unless that is what was there before.
+    /// Returns the new end of a block's lane, unless the block leaves the old one.
     pub fn of(block: &Block<'_>) -> Option<Self> {
         let Block { flow, seq, offset, plain_len, resent, .. } = *block;
         (!resent).then(|| Self { flow, seq, end: offset.saturating_add(plain_len as u64) })
     }
 
-    /// Returns the block that goes on from here.
+    /// Returns the block going on from here.
     ///
     /// # Errors
     /// Numbers beyond what there is.
@@ -149,8 +149,8 @@ pub enum Message {
 pub struct Reset {
     /// Why.
     pub reason: ResetReason,
-    /// Bytes of the flow that were sent before, which come first; said only to a peer that
-    /// [understands it](super::Understood::resets_behind), and where they are to come at all.
+    /// Earlier bytes of the flow, to come first; said only to a peer that [understands
+    /// it](super::Understood::resets_behind), and only if they are to come at all.
     pub behind: Option<u64>,
 }
 
@@ -165,7 +165,7 @@ pub struct Open {
     pub source: Option<SocketAddr>,
     /// Whether blocks of this flow may be coded (policy of the opener).
     pub coded: bool,
-    /// Whether to connect from `source`, so that the server sees the application's own address.
+    /// Whether to connect from `source`, so the server sees the application's own address.
     pub as_client: bool,
     /// By how many halvings the flow's first credit is below that of the hello, in both directions; at most
     /// [`MAX_CREDIT_SHIFT`]. 0 unless the peer [understands it](super::Understood::small_credits).
@@ -205,7 +205,7 @@ pub struct Refetch {
 /// What a receiving half holds of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogHeld {
-    /// Counts up from 1 with everything that this process says of the log.
+    /// Counts up from 1 with everything this process says of the log.
     pub serial: u64,
     /// The epoch of `oldest`.
     pub epoch: u64,
@@ -217,17 +217,17 @@ pub struct LogHeld {
 
 /// What a log is worth, as the sending half sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogWorth {
-    /// Counts up from 1 with everything that this process says of the log.
+pub struct SavingsCurve {
+    /// Counts up from 1 with everything this process says of the log.
     pub serial: u64,
-    /// The bytes of log that the sending half has memory for; more are of no use to it.
+    /// The bytes of log the sending half has memory for; more are of no use to it.
     pub limit: u64,
-    /// Bytes that were saved lately, or would have been, by the size of the log that it takes: the first entry up to
-    /// 256 KiB, each further one twice as much.
+    /// Bytes saved lately, or would have been, by the size of the log it takes: the first entry up to 256 KiB, each
+    /// further one twice as much.
     pub curve: Vec<u64>,
 }
 
-/// The networks that a gateway fronts, as it announces them.
+/// The networks a gateway fronts, as it announces them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
     /// Counts up from 1 with every change within one process.

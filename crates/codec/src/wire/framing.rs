@@ -3,8 +3,8 @@
 use super::block::{Block, Range64};
 use super::chunks::{ChunkRequest, Chunks, StoreHeld};
 use super::frame::{
-    Ack, Frame, KeepAlive, LogHeld, LogWorth, MAX_CREDIT_SHIFT, MAX_KEEPALIVE, Message, More, Networks, Open,
-    Opened, Refetch, RefetchReason, Reset,
+    Ack, Frame, KeepAlive, LogHeld, MAX_CREDIT_SHIFT, MAX_KEEPALIVE, Message, More, Networks, Open, Opened,
+    Refetch, RefetchReason, Reset, SavingsCurve,
 };
 use super::group::{self, GroupFrame};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
@@ -67,7 +67,7 @@ impl<'a> Frame<'a> {
                 oldest: reader.varint("offset held")?,
                 limit: reader.varint("log limit")?,
             }),
-            LOG_WORTH => Self::LogWorth(decode_worth(&mut reader)?),
+            LOG_WORTH => Self::SavingsCurve(decode_savings(&mut reader)?),
             CHUNK_REQUEST => Self::ChunkRequest(ChunkRequest::decode(&mut reader)?),
             CHUNKS => return Ok(Self::Chunks(Chunks::decode(reader)?)),
             STORE_HELD => Self::StoreHeld(StoreHeld::decode(&mut reader)?),
@@ -136,7 +136,7 @@ impl<'a> Frame<'a> {
                     .for_each(|value| put_varint(&mut body, value));
                 LOG_HELD
             }
-            Self::LogWorth(worth) => {
+            Self::SavingsCurve(worth) => {
                 [worth.serial, worth.limit, worth.curve.len() as u64]
                     .iter()
                     .chain(&worth.curve)
@@ -337,11 +337,11 @@ fn decode_ranges(reader: &mut Reader<'_>, mut from: u64) -> Result<Vec<Range64>,
     Ok(ranges)
 }
 
-fn decode_worth(reader: &mut Reader<'_>) -> Result<LogWorth, WireError> {
+fn decode_savings(reader: &mut Reader<'_>) -> Result<SavingsCurve, WireError> {
     let (serial, limit) = (reader.varint("serial number")?, reader.varint("log limit")?);
     let count = reader.varint_up_to(MAX_CURVE as u64, "count of sizes")?;
     let curve = (0..count).map(|_| reader.varint("worth")).collect::<Result<_, _>>()?;
-    Ok(LogWorth { serial, limit, curve })
+    Ok(SavingsCurve { serial, limit, curve })
 }
 
 fn decode_ack(reader: &mut Reader<'_>) -> Result<Ack, WireError> {

@@ -61,7 +61,7 @@ pub enum GroupFrame {
     Load(Load),
     /// How much the sender waits for from other sites [Wanax §3.4]; replaces what was said before.
     Pending {
-        /// Bytes of chunks that it asked for over the network and has not got.
+        /// Bytes of chunks it asked for over the network and has not got.
         bytes: u64,
     },
     /// Chunks that are new in the sender's store.
@@ -76,7 +76,7 @@ pub enum GroupFrame {
 /// How busy a gateway's chunk store is [Wanax §3.4].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Reads that wait for the disk.
+    /// Reads waiting for the disk.
     pub queued: u32,
     /// What one read takes, in microseconds.
     pub service_us: u32,
@@ -89,7 +89,7 @@ impl Load {
     }
 }
 
-/// A chunk that is looked for by its tag, as tables go by it.
+/// A chunk looked for by its tag, as tables go by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sought {
     /// The first part of its name.
@@ -235,7 +235,7 @@ impl GroupFrame {
             }
     }
 
-    /// Says whether the frame brings content, which travels on the repair lane so that control frames need not wait.
+    /// Says whether the frame brings content, which travels on the repair lane so control frames need not wait.
     pub fn is_content(&self) -> bool {
         matches!(self, Self::Chunk { bytes: Some(_), .. } | Self::Put { .. })
     }
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_frames_of_a_group_say_what_is_wrong() {
+    fn wrong_group_frames_name_their_fault() {
         let too_long = [&[0x92, 24, 4][..], &[0; NAME_LEN], &[0x81, 0x80, 4]].concat();
         let cases: [(&[u8], WireError); 15] = [
             (&[0x90, 3, 1, 1, 0], WireError::Short("tag")),

@@ -15,7 +15,7 @@ pub struct Hello {
     pub version: u16,
     /// The oldest protocol version spoken.
     pub oldest: u16,
-    /// Drawn at random when the process started; another value means that the peer restarted.
+    /// Drawn at random when the process started; another value means the peer restarted.
     pub instance: u64,
     /// The lane's name, chosen by the side that dialled.
     pub lane: LaneId,
@@ -23,28 +23,28 @@ pub struct Hello {
     pub role: LaneRole,
     /// Seed of the block digests in the direction from the sender of this hello.
     pub digest_seed: u64,
-    /// Bytes of log that the sender of this hello offers for each direction.
+    /// Bytes of log the sender of this hello offers for each direction.
     pub log_capacity: u64,
-    /// Bound on log bytes that are not acknowledged, for what the sender of this hello encodes.
+    /// Bound on unacknowledged log bytes, of this hello's sender.
     pub max_in_flight: u64,
-    /// Bytes that a new flow may send before it is given credit.
+    /// Bytes a new flow may send before it is given credit.
     pub initial_credit: u64,
-    /// Streaming entropy contexts that the sender of this hello keeps for decoding.
+    /// Streaming entropy contexts the sender of this hello keeps for decoding.
     pub contexts: u32,
-    /// What the sender of this hello remembers of what it received earlier.
+    /// The sender's memory of bytes received earlier.
     pub claim: Option<LogClaim>,
     /// How the sender of this hello names chunks, if it does.
     pub names: Option<NamesHello>,
-    /// The id of the store into which the sender of this hello puts what it receives.
+    /// The id of the store into the sender of this hello puts what it receives.
     pub store: Option<u64>,
-    /// What the sender of this hello understands that the version does not say.
+    /// What the sender of this hello understands the version does not say.
     pub understands: Understood,
-    /// What the sender of this hello asks the store of a peer that it meets.
+    /// What the sender of this hello asks the store of a peer it meets.
     pub probe: Option<Probe>,
     /// Chunks of fewer bytes may be referred to by [short names](crate::wanax::ChunkName::Short) in what is sent to the
     /// sender of this hello. 0 unless it says so.
     pub short_names_below: u32,
-    /// That the sender of this hello holds the key of the group in which it believes the other end to be.
+    /// Proof of the group's key, for the group believed to be the other end's.
     pub group_proof: Option<GroupProof>,
     /// The codecs of the sender of this hello.
     pub codecs: CodecOffers,
@@ -54,20 +54,20 @@ pub struct Hello {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupProof(pub [u8; 32]);
 
-/// What one end understands beyond what its version says; nothing, unless it says so.
+/// Features of one end beyond its version; none, unless it says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Understood {
     /// That an open is answered with [`OpenFailure::Draining`](crate::wire::OpenFailure::Draining).
     pub draining: bool,
     /// That a reset says [how many bytes come before it](crate::wire::Reset::behind).
     pub resets_behind: bool,
-    /// That a lane is ended once its other end [has left it](crate::wire::Frame::LaneLeft), and another takes the place of one
-    /// that is [worn](crate::wire::Frame::LaneWorn).
+    /// An end of a lane [left](crate::wire::Frame::LaneLeft) by its other end, and the replacement of a
+    /// [worn](crate::wire::Frame::LaneWorn) one.
     pub lanes_left: bool,
-    /// That strong digests are [HighwayHash's](crate::StrongKind::Highway) where the other end understands that too.
+    /// That strong digests are [HighwayHash's](crate::StrongKind::Highway), if the other end understands them too.
     pub highway: bool,
-    /// That tags of chunks below 4 KiB have 48 bits, and six bytes as short names. To who does not say so, nothing is named:
-    /// he would find none of these.
+    /// Tags of chunks below 4 KiB of 48 bits, and short names of six bytes. Without it nothing is named: the peer would
+    /// find none of these.
     pub tags_of_48_bits: bool,
     /// That an open may [divide the first credit](crate::wire::Open::credit_shift).
     pub small_credits: bool,
@@ -84,7 +84,7 @@ pub struct NamesHello {
     pub shape: Shape,
 }
 
-/// What a receiving half still has of a log, so that the sending half can carry on with it.
+/// What a receiving half still has of a log, so the sending half can carry on with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogClaim {
     /// The epoch.
@@ -93,7 +93,7 @@ pub struct LogClaim {
     pub start: u64,
     /// The offset behind the last one that is there; everything between is there too.
     pub end: u64,
-    /// The highest offset that was ever written in this epoch.
+    /// The highest offset ever written in this epoch.
     pub highest: u64,
     /// Digests of parts of it.
     pub samples: Vec<Sample>,
@@ -209,7 +209,7 @@ impl Hello {
         self.encode_optional_fields(body);
     }
 
-    /// Appends the last fields up to the last one that says something: builds without them leave them out too.
+    /// Appends the optional fields of the end, left out like older builds do if they say nothing.
     fn encode_optional_fields(&self, body: &mut Vec<u8>) {
         let has_codecs = self.codecs != CodecOffers::default();
         let has_proof = has_codecs || self.group_proof.is_some();
@@ -241,8 +241,8 @@ impl Hello {
     /// Reads a hello from the front of `input`, and how many bytes it took; `None` if it is not whole yet.
     ///
     /// # Errors
-    /// Bytes that cannot become a hello that this build understands. The version is judged before the rest,
-    /// which later versions may extend.
+    /// Bytes without a hello for this build. The version is judged before the rest, open to extensions of later
+    /// versions.
     pub fn decode(input: &[u8]) -> Result<Option<(Self, usize)>, HelloError> {
         let magic = input.len().min(MAGIC.len());
         if input[..magic] != MAGIC[..magic] {

@@ -24,8 +24,8 @@ pub use block::{Block, BlockBody, Body, Digest, Range64};
 pub use chunks::{ChunkReason, ChunkRequest, Chunks, NameEntry, StoreHeld, encode_entries};
 pub use codecs::{CodecId, CodecOffer, CodecOffers, MAX_CODEC_PARAMETERS, MAX_CODECS};
 pub use frame::{
-    Ack, Frame, KeepAlive, LaneTail, LogHeld, LogWorth, MAX_CREDIT_SHIFT, MAX_KEEPALIVE, Message, More,
-    Networks, Open, Opened, Refetch, RefetchReason, Reset,
+    Ack, Frame, KeepAlive, LaneTail, LogHeld, MAX_CREDIT_SHIFT, MAX_KEEPALIVE, Message, More, Networks, Open,
+    Opened, Refetch, RefetchReason, Reset, SavingsCurve,
 };
 pub(crate) use framing::encode_block_in_pieces;
 pub use framing::{RawFrame, take_frame};
@@ -41,20 +41,20 @@ pub use registry::{Owner, owner};
 pub const MAX_BLOCK: usize = 64 * 1024;
 /// The largest epoch, and the largest log offset at which a block is encoded.
 pub const MAX_LOG_NUMBER: u64 = u64::MAX / 4;
-/// The largest epoch or offset that a claim names: whoever goes on behind it has room for that, whoever named it.
+/// The largest epoch or offset of a claim: there is room to go on behind it, for either end.
 pub const MAX_CLAIMED: u64 = MAX_LOG_NUMBER / 2;
-/// The largest frame that is read, its type and length included.
+/// The largest frame read, its type and length included.
 pub const MAX_FRAME: usize = 80 * 1024;
-/// The newest protocol version that this build speaks.
+/// The newest protocol version this build speaks.
 pub const VERSION: u16 = 3;
-/// The oldest protocol version that this build still speaks.
+/// The oldest protocol version this build still speaks.
 pub const OLDEST: u16 = 1;
-/// The first frame type whose frames may be passed over by a receiver that does not know the type; only a peer of
-/// version 2 or later does so.
+/// The first frame type to be passed over by a receiver without knowledge of it; only a peer of version 2 or later does
+/// so.
 pub const FIRST_OPTIONAL: u8 = 0x80;
-/// The first version that knows of named chunks.
+/// The first version knowing of named chunks.
 pub const NAMES_SINCE: u16 = 3;
-/// The most names that a block refers to.
+/// The most names a block refers to.
 pub const MAX_NAMES: usize = 1024;
 /// The most ranges that one acknowledgement, or one request, lists.
 pub const MAX_RANGES: usize = 256;
@@ -62,5 +62,5 @@ pub const MAX_RANGES: usize = 256;
 pub const MAX_PROBES: usize = 16;
 /// The most sizes for which a log's worth is told.
 pub const MAX_CURVE: usize = 16;
-/// The most networks that a gateway announces.
+/// The most networks a gateway announces.
 pub const MAX_NETWORKS: usize = 256;

@@ -19,7 +19,7 @@ pub struct LaneId(pub u64);
 pub enum LaneRole {
     /// Acknowledgements, credit, liveness.
     Control,
-    /// Self-contained blocks that were asked for again.
+    /// Self-contained blocks asked for again.
     Repair,
     /// Flows' blocks.
     Flow,
@@ -74,7 +74,7 @@ impl From<SocketAddr> for Destination {
     }
 }
 
-/// The longest host name that is carried.
+/// The longest host name carried.
 pub(crate) const MAX_NAME: usize = 255;
 
 impl Destination {
@@ -217,7 +217,7 @@ reasons! {
         NotAllowed = 5, "not allowed by the far gateway";
         /// Anything else.
         Other = 6, "far gateway could not connect";
-        /// The far gateway takes no new flows, and did not try; told only to a peer that understands it.
+        /// The far gateway takes no new flows, and did not try; told only to a peer understanding it.
         Draining = 7, "far gateway takes no new connections";
     }
 }

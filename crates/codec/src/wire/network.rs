@@ -1,4 +1,4 @@
-//! Networks: ranges of addresses that share a prefix.
+//! Networks: ranges of addresses sharing a prefix.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::names::{put_ip, take_ip};
 use super::reader::{Reader, WireError};
 
-/// A range of addresses that share a prefix, as in `10.0.0.0/8` or `2001:db8::/32`; one address is a network too.
+/// A range of addresses sharing a prefix, as in `10.0.0.0/8` or `2001:db8::/32`; one address is a network too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Network {
     address: IpAddr,
@@ -20,7 +20,7 @@ pub enum NetworkError {
     /// What stands before the slash is no address.
     #[error("{0:?} is not a network; write an address and a prefix length such as \"10.0.0.0/8\"")]
     NotAnAddress(String),
-    /// What stands after the slash is no prefix length of that family.
+    /// The text behind the slash is no prefix length of that family.
     #[error("{0:?} is not a network; the prefix length goes from 0 to {1}")]
     BadPrefix(String, u8),
     /// The address has bits beyond the prefix.
@@ -44,8 +44,7 @@ impl Network {
         Self { address, prefix: prefix.min(longest) }
     }
 
-    /// Turns a range of IPv4 addresses that are mapped into IPv6 into the IPv4 network, as which addresses are looked
-    /// up.
+    /// Turns a range of IPv4 addresses mapped into IPv6 into the IPv4 network, as which addresses are looked up.
     fn to_canonical(self) -> Self {
         match (self.address.to_canonical(), self.prefix.checked_sub(96)) {
             (address @ IpAddr::V4(_), Some(prefix)) if self.address.is_ipv6() => Self { address, prefix },
@@ -100,7 +99,7 @@ impl Network {
         let kind = reader.byte("network")?;
         let (address, prefix) = (take_ip(kind, reader)?, reader.byte("network")?);
         let network = Self { address, prefix };
-        // One network has one form, so that equal ones are found to be so.
+        // One network has one form, so equal ones are found to be so.
         if network != Self::around(address, prefix) || network != network.to_canonical() {
             return Err(WireError::Invalid("network"));
         }
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_holds_what_shares_its_prefix() {
+    fn network_holds_addresses_with_its_prefix() {
         for (net, inside, outside) in [
             ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
             ("192.168.1.7", "192.168.1.7", "192.168.1.6"),
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_network_says_why() {
+    fn text_of_no_network_names_its_fault() {
         let error = |text: &str| text.parse::<Network>().unwrap_err().to_string();
         assert!(error("10.0.0.1/8").contains("did you mean \"10.0.0.0/8\"?"));
         assert!(error("10.0.0.0/33").contains("from 0 to 32"));

@@ -1,4 +1,4 @@
-//! Probes: a few of the chunks that a sending half believes its peer's store to have, and whether they are there.
+//! Probes: a few of the chunks a sending half believes its peer's store to have, and whether they are there.
 
 use super::MAX_PROBES;
 use super::bitmap::{put_bits, take_bits};

@@ -8,7 +8,7 @@ pub enum WireError {
     /// The field named ends after the frame does.
     #[error("frame ends inside {0}")]
     Short(&'static str),
-    /// The field named holds a value that the format does not allow.
+    /// The field named holds a value the format does not allow.
     #[error("invalid {0}")]
     Invalid(&'static str),
     /// The frame goes on after its last field.
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Takes everything that is left.
+    /// Takes everything left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }

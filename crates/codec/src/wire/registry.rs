@@ -35,9 +35,9 @@ pub(super) const KEEPALIVE: u8 = 0x87;
 /// The part of a link that handles frames of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The half of the codec that sends: what the peer's decoder says.
+    /// The codec's sending half: words of the peer's decoder.
     Encoder,
-    /// The half of the codec that receives: blocks, messages, and what the peer's encoder says beside them.
+    /// The codec's receiving half: blocks, messages, and other words of the peer's encoder.
     Decoder,
     /// The link: lanes, credit, liveness, what gateways announce.
     Link,

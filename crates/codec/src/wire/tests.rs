@@ -76,7 +76,7 @@ fn a_hello_is_these_bytes() {
 }
 
 #[test]
-fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
+fn hello_with_names_ends_with_key_sizes_and_store() {
     let out = bytes(&naming_hello());
     let tail = format!("01{}081007 019900000000000000 7f", "07".repeat(32)).replace(' ', "");
     assert!(hex(&out).ends_with(&tail), "{}", hex(&out));
@@ -105,7 +105,7 @@ fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
 }
 
 #[test]
-fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known() {
+fn hello_may_end_early_or_say_more() {
     let mut out = bytes(&naming_hello());
     let before = out.len();
     // An eighth bit, which nothing knows.
@@ -169,7 +169,7 @@ fn a_hello_asks_for_chunks_behind_all_else() {
 }
 
 #[test]
-fn a_hello_takes_short_names_whether_it_asks_for_chunks_or_not() {
+fn hello_takes_short_names_with_or_without_chunks() {
     let probe = Probe { request: 3, chunks: vec![(Name([7; 20]), 300)] };
     for probe in [None, Some(probe)] {
         let without = Hello { probe, ..naming_hello() };
@@ -278,13 +278,13 @@ fn another_version_is_named_and_its_fields_are_not_read() {
         out[8..12].copy_from_slice(&[version, 0, 1, 0]);
         assert_eq!(Hello::decode(&out), Ok(Some((Hello { version: version.into(), ..hello() }, out.len()))));
     }
-    // A range that ends before it starts is no version at all.
+    // A range ending before it starts is no version at all.
     out[8..12].copy_from_slice(&[1, 0, 2, 0]);
     assert_eq!(Hello::decode(&out), Err(HelloError::Version { oldest: 2, newest: 1 }));
 }
 
 #[test]
-fn what_is_no_hello_is_refused_by_its_first_wrong_byte() {
+fn wrong_hello_is_refused_by_its_first_wrong_byte() {
     assert_eq!(Hello::decode(b"GET / HTTP/1.1\r\n"), Err(HelloError::NotOurs));
     assert_eq!(Hello::decode(b"onceWire"), Err(HelloError::NotOurs));
     let mut long = bytes(&hello());
@@ -405,7 +405,7 @@ fn frames_are_these_bytes() {
         (Frame::Credit { flow: FlowId(2), limit: 300 }, "240302ac02"),
         (Frame::LogHeld(LogHeld { serial: 3, epoch: 2, oldest: 300, limit: 1 << 20 }), "25070302ac02808040"),
         (
-            Frame::LogWorth(LogWorth { serial: 1, limit: 1 << 20, curve: vec![5, 0, 300] }),
+            Frame::SavingsCurve(SavingsCurve { serial: 1, limit: 1 << 20, curve: vec![5, 0, 300] }),
             "26090180804003 0500ac02",
         ),
         (
@@ -465,7 +465,7 @@ fn reset(behind: Option<u64>) -> Frame<'static> {
 }
 
 #[test]
-fn wrong_frames_say_what_is_wrong() {
+fn wrong_frames_name_their_fault() {
     let name_of_65537 = [&[0x83, 25, 4, 1][..], &[0; 20], &[0x81, 0x80, 4]].concat();
     let cases: [(&[u8], WireError); 53] = [
         (&[0x14, 1, 1], WireError::Invalid("plain length")),
@@ -557,7 +557,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_block_leads_to_can_be_claimed_and_gone_on_with() {
+fn log_behind_a_block_can_be_claimed_and_continued() {
     let block = |epoch, start| {
         let body = Body {
             epoch,

@@ -1,10 +1,10 @@
 //! Variable-length integers: unsigned LEB128 in its shortest form, at most ten bytes.
 //!
-//! Seven bits a byte, the lowest first; the top bit of a byte says that another follows. Exactly one
-//! encoding of each number is accepted, so that equal frames have equal bytes and a parser has one less way
-//! to be surprised. Signed numbers are zigzagged first (0, −1, 1, −2 … become 0, 1, 2, 3 …).
+//! Seven bits a byte, the lowest first; the top bit of a byte says another follows. Exactly one encoding of each number
+//! is accepted, so equal frames have equal bytes and a parser has one less way to be surprised. Signed numbers are
+//! zigzagged first (0, −1, 1, −2 … become 0, 1, 2, 3 …).
 
-/// The most bytes that a varint takes.
+/// The most bytes a varint takes.
 pub const MAX_VARINT_LEN: usize = 10;
 
 /// Appends `value` in its shortest form.
@@ -155,14 +155,14 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_accepted_is_what_would_be_written(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+        fn accepted_varint_is_the_written_one(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
             if let Some((value, len)) = take(&bytes) {
                 prop_assert_eq!(&put(value)[..], &bytes[..len]);
             }
         }
 
         #[test]
-        fn a_word_at_once_reads_what_byte_by_byte_does(
+        fn word_and_byte_readers_agree(
             bytes in prop::collection::vec(prop_oneof![Just(0u8), Just(0x80), any::<u8>(), 0x80u8..], 0..14),
         ) {
             if let Some(taken) = take_from_word(&bytes) {

@@ -10,7 +10,7 @@ use oncewire_codec::Layers;
 use oncewire_codec::contract::{ChunkStats, LogStart, LogStarts, ReceiveStats, SendStats};
 use oncewire_config::{Codec, PeerChoice};
 use oncewire_intercept::Entrance;
-use oncewire_link::{FlowStats, PaceStats};
+use oncewire_link::{AdaptStats, FlowStats};
 use oncewire_logs::{Logs, PersistError, PersistFailure};
 use oncewire_report::{
     ClearReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
@@ -240,7 +240,7 @@ fn peer_report(peer: &Peer) -> PeerReport {
 }
 
 /// Reports on a sending half; `is_coded` if flows are coded by default, or were by a rule.
-fn out_report(out: &SendStats, pace: &PaceStats, is_coded: bool, not_saved: Option<u64>) -> OutReport {
+fn out_report(out: &SendStats, pace: &AdaptStats, is_coded: bool, not_saved: Option<u64>) -> OutReport {
     let not_literal = [out.copied, out.uncoded, out.names.bytes];
     OutReport {
         codec: match is_coded {
@@ -274,15 +274,15 @@ fn out_report(out: &SendStats, pace: &PaceStats, is_coded: bool, not_saved: Opti
     }
 }
 
-fn plan_report(pace: &PaceStats) -> PlanReport {
+fn plan_report(pace: &AdaptStats) -> PlanReport {
     PlanReport {
         matching: pace.plan.map(|plan| plan.matching.to_string()),
         markers: pace.plan.map(|plan| plan.effective_markers().to_string()),
         period: pace.plan.map(|plan| plan.period),
         entropy: pace.plan.map(|plan| plan.entropy.to_string()),
         adapt: pace.adapt.name().to_owned(),
-        rung: pace.rung as u64,
-        rungs: pace.rungs as u64,
+        rung: pace.level as u64,
+        rungs: pace.levels as u64,
         reason: pace.reason.name().to_owned(),
     }
 }
@@ -411,7 +411,7 @@ mod tests {
             ..SendStats::default()
         };
         let plan = Plan { matching: Matching::Chunk, markers: MarkerKind::Maxp, ..Plan::default() };
-        let pace = PaceStats { plan: Some(plan), ..PaceStats::default() };
+        let pace = AdaptStats { plan: Some(plan), ..AdaptStats::default() };
         let report = out_report(&out, &pace, true, None);
         assert_eq!((report.literal, report.codec.as_deref()), (100, Some("endre")));
         assert_eq!(report.plan.markers.as_deref(), Some("modp"), "those that are in use");

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use oncewire_codec::contract::Behind;
+use oncewire_codec::contract::Tail;
 use oncewire_codec::wire::{MAX_BLOCK, Message, Reset, ResetReason};
 
 use crate::budget::{Part, SEND_QUEUE, Sum};
@@ -187,7 +187,7 @@ impl Outbound {
     /// credit waits for credit, if this is not too much.
     pub(crate) fn pop_cut_block(
         &mut self,
-        end: impl FnOnce(&[u8], Behind) -> usize,
+        end: impl FnOnce(&[u8], Tail) -> usize,
     ) -> Option<(u64, Bytes, bool)> {
         let limit = self.block_limit(MAX_BLOCK);
         let mut plain = if limit == 0 { Bytes::new() } else { self.gather(limit, limit) };
@@ -196,9 +196,9 @@ impl Outbound {
             let is_turn = plain.len() as u64 == self.until_turn();
             let may_wait = self.may_wait_for_credit(plain.len()).filter(|_| !is_turn);
             let behind = match may_wait {
-                _ if is_turn || self.queue.is_empty() && self.finished => Behind::Nothing,
-                Some(least @ 1..) => Behind::Later(least),
-                _ => Behind::More,
+                _ if is_turn || self.queue.is_empty() && self.finished => Tail::EndOfStream,
+                Some(least @ 1..) => Tail::Blocked(least),
+                _ => Tail::More,
             };
             let cut = end(&plain, behind).max(1);
             let is_whole = cut < plain.len();
@@ -305,7 +305,7 @@ mod tests {
         out.finish();
         let mut seen = Vec::new();
         while let Some((_, plain, fin)) = out.pop_cut_block(|bytes, behind| {
-            seen.push((bytes.len(), behind == Behind::Nothing));
+            seen.push((bytes.len(), behind == Tail::EndOfStream));
             bytes.len().min(40_000)
         }) {
             seen.push((plain.len(), fin));
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn bytes_short_of_a_cut_wait_for_more() {
-        let whole = |bytes: &[u8], _: Behind| bytes.len();
+        let whole = |bytes: &[u8], _: Tail| bytes.len();
         let releases: [fn(&mut Outbound); 4] = [
             |out| out.push(Bytes::new()),
             |out| out.expect(false),
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn block_short_of_credit_waits_unless_the_peer_might_too() {
-        let whole = |bytes: &[u8], _: Behind| bytes.len();
+        let whole = |bytes: &[u8], _: Tail| bytes.len();
         let len = |block: Option<(u64, Bytes, bool)>| block.map(|(_, plain, _)| plain.len());
         let mut out = outbound(&[200_000], 80_000);
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
@@ -373,7 +373,7 @@ mod tests {
             seen = Some(behind);
             10_000
         });
-        assert_eq!((seen, len(chunk)), (Some(Behind::Later(100_000 - MAX_BLOCK - 25_000)), Some(10_000)));
+        assert_eq!((seen, len(chunk)), (Some(Tail::Blocked(100_000 - MAX_BLOCK - 25_000)), Some(10_000)));
         assert_eq!(len(out.pop_cut_block(whole)), None);
         let mut out = outbound(&[200_000], 100_000);
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));

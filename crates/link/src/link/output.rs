@@ -1,7 +1,7 @@
 //! Frames out.
 
 use oncewire_codec::Now;
-use oncewire_codec::contract::{Payload, Repair};
+use oncewire_codec::contract::{Parts, Payload, Repair};
 use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole, MAX_BLOCK, Message};
 
 use super::Link;
@@ -94,23 +94,26 @@ impl Link {
             // Chunks first; under a limit these have turns.
             let most = self.scheduler.repair_limit();
             while out.len() - before < most
-                && (!is_limited && encoder.poll_repair(Repair::Asked, out)
+                && (!is_limited && encoder.poll_repair(Repair::Chunks(None), out)
                     || encoder.poll_repair(Repair::Block, out))
             {}
             self.group.put(LaneRole::Repair, TARGET.saturating_sub(out.len() - before), out);
             self.share_asked();
         } else if self.scheduler.helps(&self.lanes, lane) {
-            while out.len() - before < TARGET / 2 && encoder.poll_repair(Repair::Asked, out) {}
+            while out.len() - before < TARGET / 2 && encoder.poll_repair(Repair::Chunks(None), out) {}
         }
         // Before the next blocks of its flows: they stand still until it is there.
         let encoder = &mut self.halves.encoder;
-        while !is_limited && out.len() - before < TARGET && encoder.poll_repair(Repair::Lacked(lane), out) {}
+        while !is_limited
+            && out.len() - before < TARGET
+            && encoder.poll_repair(Repair::Chunks(Some(lane)), out)
+        {}
     }
 
     /// Lets all idle lanes take from requested items beyond the share of the lane of repairs: its congestion window
     /// may be small, or have become so long ago.
     pub(super) fn share_asked(&mut self) {
-        if !self.scheduler.is_limited() && self.halves.encoder.load().has_asked {
+        if !self.scheduler.is_limited() && self.halves.encoder.load().has_pending_chunks {
             let helps = |id| self.scheduler.helps(&self.lanes, id);
             let idle = self.lanes.iter().filter(|(id, lane)| !lane.woken && helps(*id));
             let idle: Vec<LaneId> = idle.map(|(id, _)| id).collect();
@@ -252,10 +255,13 @@ impl Link {
         let most = self.scheduler.block_limit();
         let configured = flow.next_plan();
         let plan = configured.and_then(|plan| self.pacing.apply(&plan));
+        let mut parts = Parts::default();
         let block = match plan.filter(|plan| most < MAX_BLOCK || encoder.is_naming(plan)) {
-            Some(plan) => {
-                flow.out.pop_cut_block(|bytes, behind| encoder.block_end(id, &plan, bytes, behind, most, now))
-            }
+            Some(plan) => flow.out.pop_cut_block(|bytes, tail| {
+                let cut = encoder.cut(id, &plan, bytes, tail, most, now);
+                parts = cut.parts;
+                cut.len
+            }),
             None => flow.out.pop_block(most),
         };
         let Some((offset, plain, fin)) = block else { return };
@@ -272,7 +278,7 @@ impl Link {
         if plan.is_some() {
             self.note_filled(LogSide::Out, plain.len());
         }
-        let payload = Payload { flow: id, offset, plain, fin, plan };
+        let payload = Payload { flow: id, offset, plain, fin, plan, parts };
         self.halves.encoder.handle_payload(payload, lane, now, out);
     }
 
@@ -322,12 +328,12 @@ impl Link {
     /// Under a limit, has the waiting chunks of a block wait for their turns; returns their lane if it is the block's
     /// own.
     fn queue_answers(&mut self, seq: u64) -> Option<LaneId> {
-        let asked = self.halves.encoder.asked_of(seq)?;
+        let asked = self.halves.encoder.pending_chunks(seq)?;
         let flow = self.flows.get(asked.flow);
         let class = flow.map_or(Priority::Normal, |flow| flow.class(self.config.bulk_after));
         if self.scheduler.queue_answers(&mut self.lanes, seq, &asked, class) {
             let encoder = &self.halves.encoder;
-            self.lanes.answers.retain(|seq| encoder.asked_of(seq).is_some_and(|asked| asked.repairs));
+            self.lanes.answers.retain(|seq| encoder.pending_chunks(seq).is_some_and(|asked| asked.any_lane));
         }
         asked.lane
     }
@@ -340,7 +346,7 @@ impl Link {
         let (most, encoder) = (self.scheduler.block_limit(), &mut self.halves.encoder);
         let answered = self.lanes.pop_answer(lane, class, |seq, which| {
             let own = (which == Answered::ByLane).then_some(lane);
-            encoder.poll_repair(Repair::Answer { seq, lane: own, most }, out)
+            encoder.poll_repair(Repair::ChunksOf { seq, lane: own, most }, out)
         });
         let Some(seq) = answered else { return false };
         // Chunks beyond that wait on.

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_dead_neighbour_costs_its_patience_once_and_is_left_alone() {
+fn dead_neighbour_costs_its_patience_once() {
     let mut site = Site::new(&[Good, Dead]);
     site.read(0, 1, &chunk(1));
     let before = site.now;
@@ -45,7 +45,7 @@ fn a_liar_is_found_out_and_the_next_is_asked() {
 }
 
 #[test]
-fn a_liar_is_not_trusted_again_for_saying_what_it_has_or_for_coming_back() {
+fn liar_is_not_trusted_for_claims_or_return() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (other, mut now) = (MemberId(2), Now::from_secs(9));
     machine.handle_up(other);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A chunk that is shared by itself, or one in three that is not.
+/// A chunk shared by itself, or one in three that is not.
 fn any(number: u32) -> Bytes {
     if number.is_multiple_of(3) { small(number) } else { chunk(number) }
 }
@@ -46,7 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn whatever_neighbours_do_every_read_is_answered_once_in_time_and_with_the_right_bytes(steps in steps()) {
+    fn every_read_is_answered_once_in_time_and_right(steps in steps()) {
         let mut site = Site::new(&[Good; 4]);
         let mut asked: BTreeMap<(usize, u64), (u32, Now)> = BTreeMap::new();
         for (ticket, step) in steps.into_iter().enumerate() {

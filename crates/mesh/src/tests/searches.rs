@@ -1,9 +1,9 @@
-//! Looking for small chunks at all neighbours, of which some do not bring what they say to have.
+//! Looking for small chunks at all neighbours, some of them unreliable.
 
 use super::*;
 
 #[test]
-fn small_chunks_are_found_wherever_they_are_with_one_question_to_each_for_all() {
+fn small_chunks_are_found_with_one_question_per_neighbour() {
     let mut site = Site::new(&[Good; 5]);
     for number in 0..200 {
         let name = site.name(&small(number));
@@ -23,7 +23,7 @@ fn small_chunks_are_found_wherever_they_are_with_one_question_to_each_for_all() 
     }
     let last = site.answers.values().map(|(_, at)| *at).max().unwrap();
     assert_eq!(last - asked, 4 * LATENCY);
-    // One that says nothing holds up what nobody has, for its patience and no longer.
+    // One saying nothing holds up what nobody has, for its patience and no longer.
     site.manners[4] = Dead;
     site.read(0, 1000, &small(1000));
     let asked = site.now;
@@ -35,7 +35,7 @@ fn small_chunks_are_found_wherever_they_are_with_one_question_to_each_for_all() 
     assert_eq!(*site.answer(0, 1001), Answer::Absent);
 }
 
-/// A machine with two neighbours that looks for some small chunks, what it asks them, and when.
+/// A machine with two neighbours in search of small chunks, its requests, and their times.
 struct Searching {
     machine: Neighbourhood,
     now: Now,
@@ -74,7 +74,7 @@ impl Searching {
         std::iter::from_fn(|| self.machine.poll_output()).collect()
     }
 
-    /// A neighbour says so; returns who is asked for chunks for it, by which requests, and what is answered.
+    /// A neighbour claims them; returns the requested neighbours, the requests, and the answers.
     fn hear(&mut self, from: MemberId, frame: GroupFrame) -> (Vec<(MemberId, u64)>, Vec<Answer>) {
         self.machine.handle_frame(from, frame, self.now);
         let (mut asked, mut answers) = (Vec::new(), Vec::new());
@@ -98,7 +98,7 @@ impl Searching {
 }
 
 #[test]
-fn what_one_says_to_have_and_does_not_bring_another_is_asked_for() {
+fn undelivered_chunk_is_asked_of_another() {
     // Both have said so when the first denies.
     let mut searching = Searching::new();
     let [first, second] = searching.search(&[1]);
@@ -116,9 +116,9 @@ fn what_one_says_to_have_and_does_not_bring_another_is_asked_for() {
     assert_eq!(searching.denies(FIRST, asked[0].1), (vec![], vec![]), "the second may have it");
     let (asked, answers) = searching.has(SECOND, second, true);
     let [(SECOND, get)] = asked[..] else { panic!("{asked:?}, {answers:?}") };
-    // That was all who could have it.
+    // There was no other holder.
     assert_eq!(searching.denies(SECOND, get), (vec![], vec![Answer::Absent]));
-    // Or it says that it has nothing.
+    // Or it says it has nothing.
     let [first, second] = searching.search(&[3]);
     let (asked, _) = searching.has(FIRST, first, true);
     searching.denies(FIRST, asked[0].1);
@@ -127,7 +127,7 @@ fn what_one_says_to_have_and_does_not_bring_another_is_asked_for() {
 }
 
 #[test]
-fn who_denies_now_and_then_what_it_said_to_have_is_not_blamed_and_who_always_does_is() {
+fn only_constant_deniers_are_blamed() {
     let mut searching = Searching::new();
     let deny = |searching: &mut Searching, ticket| {
         let [first, second] = searching.search(&[ticket]);
@@ -156,7 +156,7 @@ fn who_denies_now_and_then_what_it_said_to_have_is_not_blamed_and_who_always_doe
 }
 
 #[test]
-fn what_everybody_says_to_have_and_one_has_is_found_by_all() {
+fn chunk_claimed_by_all_is_found_at_its_holder() {
     for has in [1, 2] {
         let mut site = Site::new(&[Good; 3]);
         site.manners[3 - has] = Denier;
@@ -176,7 +176,7 @@ fn what_everybody_says_to_have_and_one_has_is_found_by_all() {
 }
 
 #[test]
-fn a_small_chunk_is_waited_for_no_longer_than_neighbours_are_asked_for_one() {
+fn small_chunk_is_awaited_within_one_search() {
     let mut searching = Searching::new();
     // Each takes its time: its disk is busy, as it says.
     let start = searching.now;
@@ -187,7 +187,7 @@ fn a_small_chunk_is_waited_for_no_longer_than_neighbours_are_asked_for_one() {
     let (asked, _) = searching.hear(FIRST, GroupFrame::Have { request: first, held: vec![true; 3] });
     searching.hear(SECOND, GroupFrame::Have { request: second, held: vec![false; 3] });
     let [(FIRST, one), (FIRST, two), (FIRST, three)] = asked[..] else { panic!("{asked:?}") };
-    // It brings one, so that it has more time for the others, and puts those off at the end of it.
+    // It brings one, so it has more time for the others, and puts those off at the end of it.
     let mut frames = VecDeque::from([
         (1900, GroupFrame::Chunk { request: one, bytes: Some(small(1)) }),
         (1950, GroupFrame::Wait { request: two, time_ms: u32::MAX }),

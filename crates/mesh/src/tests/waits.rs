@@ -8,7 +8,7 @@ fn site_with_far(members: usize, far_ms: u64) -> Site {
 }
 
 #[test]
-fn what_several_lack_in_the_same_moment_is_fetched_once() {
+fn simultaneous_need_is_fetched_once() {
     let mut site = site_with_far(4, 80);
     let chunks: Vec<Bytes> = (0..50).map(chunk).collect();
     let asked = site.now;
@@ -33,7 +33,7 @@ fn what_several_lack_in_the_same_moment_is_fetched_once() {
 }
 
 #[test]
-fn what_is_not_shared_comes_to_those_who_wait_and_is_offered_to_nobody() {
+fn unshared_chunk_reaches_waiters_only() {
     let (key, now) = (NameKey::new([1; 32]), Now::from_secs(9));
     let mut machine = Neighbourhood::new(MemberId(1), key.clone(), 1);
     (2..=3).for_each(|id| _ = machine.handle_up(MemberId(id)));
@@ -42,7 +42,7 @@ fn what_is_not_shared_comes_to_those_who_wait_and_is_offered_to_nobody() {
         (0..).map(chunk).filter(is).take(2).collect::<Vec<_>>()
     };
     let (ours, theirs) = (of(&machine, None), of(&machine, Some(MemberId(2))));
-    // The third waits for what the second fetches, and the second for what this one promised.
+    // The third waits for the second's fetch, and the second for this one's promise.
     for (from, request) in [(2, 7), (3, 8)] {
         machine.handle_served(MemberId(from), request, (key.name(&ours[0]), 2048), None, now);
     }
@@ -57,7 +57,7 @@ fn what_is_not_shared_comes_to_those_who_wait_and_is_offered_to_nobody() {
 }
 
 #[test]
-fn who_waits_for_one_that_goes_or_never_brings_it_fetches_it_then() {
+fn waiter_fetches_after_departure_or_failure() {
     // The responsible member is the third, the first fetches, the second waits.
     let find = |site: &Site, from| {
         let ids = site.ids.clone();
@@ -90,7 +90,7 @@ fn who_waits_for_one_that_goes_or_never_brings_it_fetches_it_then() {
     assert_eq!(*answer, Answer::Absent);
     assert!(*at - asked <= Now::from_millis(510), "{:?}", *at - asked);
     assert_eq!(site.machines[1].stats().late, 0, "who had it wait is not to blame");
-    // Nobody waits for what that one fetches, for some time.
+    // Nobody waits for its fetch, for some time.
     let other = find(&site, 2000);
     site.read(0, 3, &other);
     site.settle_until(|site| site.answers.contains_key(&(0, 3)));
@@ -101,7 +101,7 @@ fn who_waits_for_one_that_goes_or_never_brings_it_fetches_it_then() {
 }
 
 #[test]
-fn who_waits_for_what_another_found_elsewhere_is_brought_it_from_there() {
+fn waiter_gets_a_chunk_found_elsewhere() {
     let mut site = site_with_far(4, 80);
     // The third member has just come and is responsible; the fourth was before, and has it.
     let order = |chunk: &Bytes| {
@@ -141,7 +141,7 @@ fn a_wait_is_heeded_once_and_bounded() {
 }
 
 #[test]
-fn chunks_that_are_put_off_hold_up_none_that_are_there() {
+fn postponed_chunks_hold_up_no_present_ones() {
     let mut site = site_with_far(3, 300);
     let theirs = |number: &u32| {
         responsible(site.ids.iter().copied(), site.key.tag(&chunk(*number))) == Some(site.ids[2])
@@ -176,7 +176,7 @@ fn chunks_that_are_put_off_hold_up_none_that_are_there() {
 }
 
 #[test]
-fn what_is_put_off_is_bounded_at_both_ends() {
+fn postponed_chunks_are_bounded_at_both_ends() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (other, now, name) = (MemberId(2), Now::from_secs(1), Name([1; 20]));
     machine.handle_up(other);
@@ -190,7 +190,7 @@ fn what_is_put_off_is_bounded_at_both_ends() {
     assert_eq!(outputs.iter().filter(given_up).count(), MAX_PUT_OFF);
     machine.handle_timeout(now + Now::from_secs(9));
     assert_eq!((machine.waiting.len(), machine.members[&other].put_off), (0, 0));
-    // Whom it tells to wait, for what a third one fetches.
+    // The members told to wait, for a third one's fetch.
     let third = MemberId(3);
     machine.handle_up(third);
     let own = |first: &u8| machine.responsible(Name([*first; 20]).tag()).is_none();
@@ -210,7 +210,7 @@ fn what_is_put_off_is_bounded_at_both_ends() {
 }
 
 #[test]
-fn an_answer_that_an_earlier_process_asked_for_is_none_to_this_one() {
+fn answer_to_an_earlier_process_does_not_count() {
     let (other, now) = (MemberId(2), Now::from_secs(1));
     let start = |first_request| {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), first_request);
@@ -231,7 +231,7 @@ fn an_answer_that_an_earlier_process_asked_for_is_none_to_this_one() {
 }
 
 #[test]
-fn who_puts_off_and_then_has_nothing_is_not_trusted_again_for_it() {
+fn vain_postponement_earns_no_trust() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (other, mut now) = (MemberId(2), Now::from_secs(9));
     machine.handle_up(other);
@@ -256,7 +256,7 @@ fn who_puts_off_and_then_has_nothing_is_not_trusted_again_for_it() {
 }
 
 #[test]
-fn what_a_neighbour_brought_before_this_one_is_no_promise_that_was_broken() {
+fn earlier_delivery_by_another_breaks_no_promise() {
     let (key, other, mut now) = (NameKey::new([1; 32]), MemberId(2), Now::from_secs(9));
     let mut machine = Neighbourhood::new(MemberId(1), key.clone(), 1);
     machine.handle_up(other);

@@ -12,12 +12,12 @@ pub(super) struct Index {
     slots: Pages<u32>,
     skip: usize,
     sets: u64,
-    /// The bits of a slot that hold the chunk's number: one more than the ring needs, so that a chunk that was
-    /// displaced is not taken for the one in its place.
+    /// The bits of a slot holding the chunk's number: one more than the ring needs, so a chunk displaced is not taken
+    /// for the one in its place.
     bits: u32,
 }
 
-/// Where a hash belongs, and what it is known by there and in the ring.
+/// The place of a hash, and its mark there and in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     set: u32,
@@ -72,8 +72,8 @@ impl Index {
         self.candidates(place, ring.next()).map(|(_, seq)| seq).find(|&seq| ring.has(seq, place.tag))
     }
 
-    /// Lets the hash lead to the chunk that is about to get the ring's next number; one that has the same hash and is
-    /// not older than `block` stays. If the set is full, the oldest is displaced.
+    /// Lets the hash lead to the next chunk of the ring; one of the same hash and not older than `block` stays. If the
+    /// set is full, the oldest is displaced.
     #[inline]
     pub(super) fn insert(&mut self, place: Place, ring: &Ring, block: Seq) {
         let next = ring.next();
@@ -96,12 +96,12 @@ impl Index {
         }
     }
 
-    /// Returns the bytes of memory that the table takes when it is full.
+    /// Returns the bytes of memory the table takes when it is full.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&self.slots[..])
     }
 
-    /// Returns the slots whose bits of the hash agree, and the chunks that they point to.
+    /// Returns the slots whose bits of the hash agree, and the chunks they point to.
     #[inline]
     fn candidates(&self, place: Place, next: Seq) -> impl Iterator<Item = (usize, Seq)> {
         let (numbers, bits) = (self.numbers(), self.bits);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_and_index_of_a_log_are_below_a_quarter_of_it() {
+    fn ring_and_index_take_below_a_quarter_of_a_log() {
         for capacity in [1u64 << 20, 1 << 26, 1 << 30, 1 << 31] {
             let Both { ring, index, .. } = Both::new(capacity);
             let share = (ring.memory() + index.memory()) as f64 / capacity as f64;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_log_loses_one_chunk_in_twenty_at_most_and_the_oldest_first() {
+    fn full_log_loses_the_oldest_five_percent_of_chunks() {
         let capacity = 1u64 << 22;
         let mut both = Both::new(capacity);
         let chunks = capacity / 64;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_comes_again_is_found_where_it_came_last_but_within_a_block_where_it_came_first() {
+    fn repeated_chunk_is_found_at_its_last_place() {
         let mut both = Both::new(1 << 20);
         (0..3).for_each(|_| both.push(1));
         assert_eq!(both.get(1), Some(128));

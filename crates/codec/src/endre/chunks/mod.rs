@@ -1,9 +1,8 @@
 //! Chunk-Match: whole chunks found by their hashes, without the bytes [EndRE §5.2.1].
 //!
-//! A block is cut at its markers; each chunk's hash is looked up among those of the log's chunks, and what is found
-//! becomes a copy. Behind it, the chunks that followed there are tried. Nobody compares bytes here: two chunks may
-//! share a hash, and only the digest that the block carries tells. Why it is so, and what was rejected, is in
-//! `docs/internals/chunk-match.md`.
+//! A block is cut at its markers; each chunk's hash is looked up among those of the log's chunks, and a hit becomes a
+//! copy. Behind it, the next chunks of the log are tried. Nobody compares bytes here: two chunks may share a hash, and
+//! only the digest of the block tells. Reasons and rejected ways are in `docs/internals/chunk-match.md`.
 //!
 //! Work is bounded by the block's length whatever it holds: a chunk has at least a quarter of the mean length, a
 //! lookup touches one line of the cache.
@@ -46,7 +45,7 @@ struct Chunk {
     at: u32,
     len: u32,
     place: Place,
-    /// Whether it was found where it will stay for a while, so that its entry may stay too.
+    /// Whether it was found where it will stay for a while, so its entry may stay too.
     lasts: bool,
 }
 
@@ -70,8 +69,8 @@ impl ChunkMatch {
         }
     }
 
-    /// Changes where chunks are cut, from the next block on: `sample` are the bytes of SAMPLEBYTE. The tables keep the size
-    /// that `params` gave them.
+    /// Changes the cuts of chunks, from the next block on: `sample` are the bytes of SAMPLEBYTE. The tables keep their
+    /// size by `params`.
     ///
     /// What was remembered is found as far as old and new chunks coincide. The choice must follow from the content
     /// alone; see [`crate::Plan::effective_markers`].
@@ -82,11 +81,10 @@ impl ChunkMatch {
         }
     }
 
-    /// Replaces `copies` by the chunks of the block that lie in `[floor, at)` of the log, as far as their hashes
-    /// tell: in order, not overlapping, neighbours joined.
+    /// Replaces `copies` by the chunks of the block lying in `[floor, at)` of the log, as far as their hashes tell: in
+    /// order, not overlapping, neighbours joined.
     ///
-    /// The block itself is not searched and not entered; [`Self::remember`] does that once it is known that the
-    /// block goes into the log.
+    /// The block itself is not searched and not entered; [`Self::remember`] does it once the block goes into the log.
     pub fn find(&mut self, search: &Search<'_>, copies: &mut Vec<Copy>) {
         copies.clear();
         self.chunks.clear();
@@ -110,11 +108,11 @@ impl ChunkMatch {
         }
     }
 
-    /// Enters the chunks of the block that the last [`Self::find`] searched, now that it goes into the log at `at`.
+    /// Enters the chunks of the block the last [`Self::find`] searched, now that it goes into the log at `at`.
     ///
-    /// A chunk that was found behind [`Search::lasting`] keeps its entry; any other gets one here, the first of
-    /// equal ones within the block. Every few chunks one gets an entry all the same, so that what is remembered last
-    /// can be found by itself.
+    /// A chunk found behind [`Search::lasting`] keeps its entry; any other gets one here, the first of equal ones
+    /// within the block. Every few chunks one gets an entry all the same, so what is remembered last can be found by
+    /// itself.
     pub fn remember(&mut self, at: LogOffset) {
         let block = self.ring.next();
         let is_entered = |(number, chunk): (usize, &Chunk)| !chunk.lasts || number % RENEWED == 0;
@@ -138,8 +136,8 @@ impl ChunkMatch {
         self.chunks.iter().map(|chunk| chunk.place.fingerprint())
     }
 
-    /// Drops the chunks that touch any of `ranges`, once the two ends disagree about them, and what left the log
-    /// whose head is at `head`.
+    /// Drops the chunks touching any of `ranges`, once the two ends disagree about them, and those out of a log with
+    /// its head at `head`.
     pub fn forget(&mut self, ranges: &[Range64], head: LogOffset) {
         self.ring.retire(head);
         ranges.iter().for_each(|range| self.ring.forget(range, head));
@@ -147,7 +145,7 @@ impl ChunkMatch {
 
     /// Enters the chunks of a range that `log` holds already, as after a restart.
     ///
-    /// Of a range longer than the log, the end is taken. `each` is given every piece that is entered, by its place.
+    /// Of a range longer than the log, the end is taken. `each` is given every piece entered, by its place.
     pub fn index(&mut self, log: &Log, range: Range<LogOffset>, mut each: impl FnMut(LogOffset, &[u8])) {
         let mut start = range.start.max(range.end.minus(log.capacity()));
         let (mut piece, mut copies) = (Vec::new(), Vec::new());
@@ -166,7 +164,7 @@ impl ChunkMatch {
         }
     }
 
-    /// Returns the bytes of memory that the tables and the working lists take.
+    /// Returns the bytes of memory the tables and the working lists take.
     pub fn memory(&self) -> usize {
         self.ring.memory()
             + self.index.memory()
@@ -174,14 +172,14 @@ impl ChunkMatch {
             + self.chunks.capacity() * size_of::<Chunk>()
     }
 
-    /// Shortens hashes to so many bits, so that different chunks are taken for one.
+    /// Shortens hashes to so many bits, so different chunks are taken for one.
     #[cfg(test)]
     pub(super) fn plant_collisions(&mut self, bits: u32) {
         self.hash_bits = Some(bits);
     }
 
-    /// Returns the chunk that the block begins with if it goes on as the flow's previous block did. If it begins
-    /// within a chunk, the first piece is cut where that one ends.
+    /// Returns the first chunk of a block going on like the flow's previous block. If it begins within a chunk, the
+    /// first piece is cut at that one's end.
     fn start(&mut self, search: &Search<'_>, pieces: &mut Pieces) -> Option<Seq> {
         let hint = search.hint?;
         let seq = self.ring.first_from(hint, search.at);
@@ -258,8 +256,8 @@ impl ChunkMatch {
         hash
     }
 
-    /// Makes copies of those chunks from `first` on whose hashes are known and that may be copied from; returns the
-    /// chunk that is expected behind the last one, if that was found.
+    /// Makes copies of the chunks from `first` on, as far as their hashes are known and they may be copied from;
+    /// returns the expected next chunk, if the last one was found.
     fn look_up(&mut self, first: usize, search: &Search<'_>, copies: &mut Vec<Copy>) -> Option<Seq> {
         let Self { chunks, index, ring, .. } = self;
         let chunks = chunks.get_mut(first..).unwrap_or_default();
@@ -318,14 +316,14 @@ fn go_back(before: &mut [Chunk], seq: Seq, ring: &Ring, search: &Search<'_>, cop
     }
 }
 
-/// Bytes of a block that are cut and hashed before their sets are looked at.
+/// Bytes of a block cut and hashed before their sets are looked at.
 const BATCH: usize = 2048;
 
-/// One in so many chunks that were found gets an entry of its own.
+/// One in so many chunks found gets an entry of its own.
 const RENEWED: usize = 4;
 
 /// So many chunks ahead of its entry, a chunk's set is fetched.
 const AHEAD: usize = 8;
 
-/// Bytes of the log that are indexed at once: the largest block, so that chunks are cut as they were.
+/// Bytes of the log indexed at once: the largest block, so chunks are cut as they were.
 const INDEX_PIECE: u64 = crate::wire::MAX_BLOCK as u64;

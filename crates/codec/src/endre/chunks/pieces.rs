@@ -2,7 +2,7 @@
 
 /// Cuts a block at markers into pieces of bounded length.
 pub(super) struct Pieces {
-    /// Where the piece begins that is not cut yet.
+    /// The beginning of the uncut piece.
     start: u32,
     min: u32,
     max: u32,
@@ -11,8 +11,8 @@ pub(super) struct Pieces {
 impl Pieces {
     /// Starts at the front of a block with a marker each `period` bytes or so, under windows of `window` bytes.
     ///
-    /// Pieces are half a window and a quarter of the period long at least, so that a copy of one pays and nobody
-    /// can make a block fall to dust, and eight periods at most.
+    /// Pieces are half a window and a quarter of the period long at least, so a copy of one pays and nobody can make a
+    /// block fall to dust, and eight periods at most.
     pub(super) fn new(period: usize, window: usize) -> Self {
         let min = (window / 2).max(period / 4).clamp(1, MAX_LEN / 2);
         Self { start: 0, min: min as u32, max: period.saturating_mul(8).clamp(2 * min, MAX_LEN) as u32 }
@@ -23,7 +23,7 @@ impl Pieces {
         self.max
     }
 
-    /// Returns where the piece begins that is not cut yet.
+    /// Returns the beginning of the uncut piece.
     #[inline]
     pub(super) const fn start(&self) -> u32 {
         self.start
@@ -35,8 +35,8 @@ impl Pieces {
         self.start = start;
     }
 
-    /// Cuts at `marker`, which lies behind all earlier ones, if that leaves no piece too short; gives `take` what was
-    /// cut off, by position and length.
+    /// Cuts at `marker`, lying behind all earlier ones, if this leaves no piece too short; gives `take` the piece, by
+    /// position and length.
     #[inline]
     pub(super) fn cut(&mut self, marker: u32, take: &mut impl FnMut(u32, u32)) {
         self.cut_long(marker, take);
@@ -47,8 +47,8 @@ impl Pieces {
         }
     }
 
-    /// Takes what is left of a block of `len` bytes; a rest that is too short counts if there is a piece before it,
-    /// of which it is the end in every repeat.
+    /// Takes the rest of a block of `len` bytes; a short rest counts if there is a piece before it, since it ends that
+    /// piece in every repeat.
     pub(super) fn finish(&mut self, len: u32, take: &mut impl FnMut(u32, u32)) {
         self.cut_long(len, take);
         let rest = len.saturating_sub(self.start);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn short_pieces_go_with_the_next_and_long_ones_are_cut() {
+    fn short_pieces_join_the_next_and_long_ones_are_cut() {
         assert_eq!(pieces(64, 32, 200, &[40, 50, 100]), [(0, 40), (40, 60), (100, 100)]);
         assert_eq!(pieces(64, 32, 1100, &[]), [(0, 512), (512, 512), (1024, 76)]);
         assert_eq!(pieces(64, 32, 60, &[50]), [(0, 50), (50, 10)]);

@@ -8,10 +8,10 @@ use oncewire_sys::Pages;
 use crate::log::LogOffset;
 use crate::wire::Range64;
 
-/// A number that each chunk gets in turn.
+/// A number each chunk gets in turn.
 pub(super) type Seq = u64;
 
-/// The bits of a chunk's hash that are kept, 48; never all zero.
+/// The bits of a chunk's hash kept, 48; never all zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tag([u16; 3]);
 
@@ -54,13 +54,13 @@ impl Ring {
         self.entries.len()
     }
 
-    /// Returns the number that the next chunk gets.
+    /// Returns the number the next chunk gets.
     #[inline]
     pub(super) fn next(&self) -> Seq {
         self.next
     }
 
-    /// Adds the chunk of `len` bytes that is written at `offset`, behind all others.
+    /// Adds the chunk of `len` bytes written at `offset`, behind all others.
     #[inline]
     pub(super) fn push(&mut self, offset: LogOffset, len: u64, tag: Tag) {
         let position = offset.0 as u32;
@@ -74,7 +74,7 @@ impl Ring {
         self.end = offset.plus(len);
     }
 
-    /// Lets go of the chunks that begin too far before `head`.
+    /// Lets go of the chunks beginning too far before `head`.
     ///
     /// Positions come round after 4 GiB: if the head went on by more than [`MAX_JUMP`] since the last chunk, all are
     /// let go.
@@ -102,7 +102,7 @@ impl Ring {
         self.entry(seq).is_some_and(|&[_, _, low, middle, high]| Tag([low, middle, high]) == tag)
     }
 
-    /// Returns where the chunk lies, and where the next one does: its end, unless bytes between were not cut.
+    /// Returns the places of the chunk and of the next one: its end, unless bytes between were not cut.
     #[inline]
     pub(super) fn range(&self, seq: Seq, head: LogOffset) -> Option<Range<LogOffset>> {
         let start = self.offset(seq, head)?;
@@ -129,7 +129,7 @@ impl Ring {
         low
     }
 
-    /// Lets no chunk that touches `range` be found.
+    /// Lets no chunk touching `range` be found.
     pub(super) fn forget(&mut self, range: &Range64, head: LogOffset) {
         if range.end.saturating_sub(range.start) > MAX_JUMP {
             self.live = 0;
@@ -147,7 +147,7 @@ impl Ring {
         }
     }
 
-    /// Returns the bytes of memory that it takes when it is full.
+    /// Returns the bytes of memory it takes when it is full.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&self.entries[..])
     }
@@ -176,11 +176,11 @@ impl Ring {
     }
 }
 
-/// One more chunk for each so many that are expected.
+/// One more chunk for each so many expected.
 const SLACK: u64 = 32;
 /// The smallest ring.
 const MIN_CHUNKS: u64 = 256;
-/// The most of a log that is found: half of what a position of 32 bits can tell.
+/// The most of a log found: half of what a position of 32 bits can tell.
 const MAX_REACH: u64 = 1 << 31;
 /// How far the head may go on without a chunk, as after a restart, without everything being let go: with the reach,
 /// less than a position can tell.
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_left_the_log_are_gone_and_the_others_are_there() {
+    fn only_chunks_within_the_log_are_found() {
         let mut ring = Ring::new(1 << 16, 64);
         for n in 0..5000 {
             ring.push(LogOffset(n * 64), 64, tag(n));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_has_no_tag_and_what_is_beside_it_has() {
+    fn only_forgotten_chunks_lose_their_tags() {
         let mut ring = Ring::new(1 << 20, 64);
         (0..100).for_each(|n| ring.push(LogOffset(n * 64), 64, tag(n)));
         ring.forget(&(650..700), LogOffset(6400));
@@ -242,7 +242,7 @@ mod tests {
         assert!(!ring.has(9, tag(9)) && ring.has(8, tag(8)) && ring.has(11, tag(11)));
     }
 
-    /// Long chunks leave the ring half empty, so that an entry could get older than a position can tell.
+    /// Long chunks leave the ring half empty, so an entry could get older than a position can tell.
     #[test]
     fn no_position_is_taken_for_one_a_turn_later() {
         let mut ring = Ring::new(1 << 31, 1 << 14);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_of_the_head_leaves_nothing_behind_that_could_come_round() {
+    fn jump_of_the_head_leaves_nothing_to_come_round() {
         for jump in [1 << 20, MAX_JUMP, MAX_JUMP + 1, 1 << 40] {
             let mut ring = Ring::new(1 << 20, 64);
             ring.push(LogOffset(900), 64, tag(7));

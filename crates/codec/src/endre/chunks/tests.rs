@@ -68,7 +68,7 @@ fn an_equal_block_is_one_copy() {
 }
 
 #[test]
-fn a_shifted_repeat_is_found_but_for_the_ends_of_blocks() {
+fn shifted_repeat_is_found_but_for_block_ends() {
     for period in [32, 64, 128] {
         let mut world = World::new(4 << 20, period);
         let bytes = noise(2, 1_000_000);
@@ -83,7 +83,7 @@ fn a_shifted_repeat_is_found_but_for_the_ends_of_blocks() {
 }
 
 #[test]
-fn an_edit_costs_the_chunks_that_it_touches() {
+fn edit_costs_the_touched_chunks() {
     let mut world = World::new(1 << 20, 64);
     let mut block = noise(4, 60_000);
     world.send(&block);
@@ -106,7 +106,7 @@ fn nothing_is_copied_from_outside_the_window() {
 }
 
 #[test]
-fn what_is_forgotten_is_not_copied_from_and_the_rest_is() {
+fn only_forgotten_ranges_are_not_copied_from() {
     let mut world = World::new(1 << 20, 64);
     let block = noise(6, 60_000);
     let start = world.head;
@@ -119,7 +119,7 @@ fn what_is_forgotten_is_not_copied_from_and_the_rest_is() {
 }
 
 #[test]
-fn a_log_that_was_indexed_is_found_like_one_that_was_sent() {
+fn indexed_log_is_found_like_a_sent_one() {
     let (mut sent, mut indexed) = (World::new(1 << 20, 64), World::new(1 << 20, 64));
     let bytes = noise(7, 300_000);
     sent.send_all(&bytes);
@@ -184,9 +184,9 @@ fn a_repeat_is_followed_without_the_index() {
     assert_eq!(find(&noise(11, 60_000), Some(start)), []);
 }
 
-/// The copy that is found must not be the only one that can be, or it takes the others with it when it goes.
+/// The copy found must not be the only one that can be, or it takes the others with it when it goes.
 #[test]
-fn what_comes_again_and_again_stays_known() {
+fn repeated_content_stays_known() {
     let mut world = World::new(1 << 20, 64);
     let repeated = noise(12, 65_536);
     world.send(&repeated);
@@ -200,7 +200,7 @@ fn what_comes_again_and_again_stays_known() {
 }
 
 #[test]
-fn what_was_remembered_four_gibibytes_ago_is_not_found() {
+fn content_four_gibibytes_ago_is_not_found() {
     let capacity = 64 << 20;
     let mut chunks = ChunkMatch::new(capacity, MatchParams::default(), 3);
     let (block, mut copies) = (noise(1, 60_000), Vec::new());

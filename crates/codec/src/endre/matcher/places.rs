@@ -1,4 +1,4 @@
-//! Where a block is looked up, and where its entries in the table lie.
+//! A block's places for look-ups, and for its entries in the table.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ pub(super) struct Place {
 
 /// The choice of places.
 ///
-/// With MAXP at short periods there are two for each marker. Its regions lie differently over a repeat than over
-/// what it repeats, so that a short repeat often has its markers elsewhere; regions that begin half a period later
-/// meet many of the others. That costs a look-up and no entry, so the table stays as it is.
+/// With MAXP at short periods there are two for each marker. Its regions lie differently over a repeat and over its
+/// source, so a short repeat often has its markers elsewhere; regions beginning half a period later meet many of the
+/// others. This costs a look-up and no entry, so the table stays as it is.
 pub(super) struct Places {
     selector: Selector,
-    /// Bytes that a fingerprint covers.
+    /// Bytes a fingerprint covers.
     covered: usize,
     selected: Vec<u32>,
     between: Vec<u32>,
@@ -72,7 +72,7 @@ impl Places {
         (first, next)
     }
 
-    /// Adds the markers in `range` of `block`, and those places between that are no markers; returns where to go on.
+    /// Adds the markers in `range` of `block`, and the places between without markers; returns the place to go on.
     fn choose_markers(&mut self, block: &[u8], range: Range<usize>) -> usize {
         self.selected.clear();
         let expected = range.end.min(block.len()).saturating_sub(range.start) / self.selector.period();
@@ -101,7 +101,7 @@ impl Places {
         self.all.extend(between.filter_map(|at| place(block, self.covered, at, false)));
     }
 
-    /// Chooses from regions that begin half a period later.
+    /// Chooses from regions beginning half a period later.
     fn choose_between(&mut self, block: &[u8], range: &Range<usize>) {
         let half = self.selector.period() / 2;
         let Some(shifted) = block.get(half..) else { return };
@@ -134,7 +134,7 @@ impl Places {
         &self.all
     }
 
-    /// Returns the bytes of memory that the lists take.
+    /// Returns the bytes of memory the lists take.
     pub(super) fn memory(&self) -> usize {
         (self.selected.capacity() + self.between.capacity()) * size_of::<u32>()
             + self.all.capacity() * size_of::<Place>()
@@ -166,7 +166,7 @@ fn thin_out(markers: &mut Vec<u32>, distance: usize) {
     markers.dedup_by(|next, last| ((*next - *last) as usize) < distance);
 }
 
-/// Bytes of a block that are looked up together at most; with more, lines leave the first cache.
+/// Bytes of a block looked up together at most; with more, lines leave the first cache.
 const BATCH: usize = 4096;
 
 /// The longest period at which regions are looked up twice: with longer ones, speed comes before savings.

@@ -51,8 +51,8 @@ impl<'a> Scan<'a> {
         self.around(0, source).map_or(0, |copy| copy.len as usize)
     }
 
-    /// Looks around a place, of which the bytes may equal the log's at `source`, or at `other`; takes the longer run
-    /// of equal ones, and what follows on the same diagonal. Returns whether there is any.
+    /// Looks around a place with bytes perhaps equal to the log's at `source`, or at `other`; takes the longer run of
+    /// equal ones, and the bytes behind it on the same diagonal. Returns whether there is any.
     #[inline]
     pub(super) fn extend(&mut self, place: usize, source: LogOffset, other: Option<LogOffset>) -> bool {
         if place < self.covered() {
@@ -194,8 +194,8 @@ const MIN_FOUND: usize = 24;
 /// A copy of this length is taken without a look at the other place where its window occurred.
 const LONG: u32 = 512;
 
-/// Lines of the log that are asked for where a line was equal.
+/// Lines of the log asked for where a line was equal.
 const LINES_AHEAD: usize = 4;
 
-/// The shortest copy on a diagonal that is known already, which costs three bytes.
+/// The shortest copy on a diagonal known already, which costs three bytes.
 const MIN_RESUMED: usize = 16;

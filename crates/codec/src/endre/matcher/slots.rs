@@ -1,12 +1,11 @@
 //! The fingerprint table: a log position and a few tag bits in 32 bits a slot.
 //!
-//! The index holds the fingerprint's upper bits implicitly and the slot some of its lower ones, in the bits
-//! that a position does not need [EndRE §5.2.2, Table 1]: 4 for a log of 1 GiB, 8 for 64 MiB. The index is the
-//! fingerprint times the number of pairs, over 2⁶⁴ (*multiply-shift*), so the table may have any size; there are no
-//! more than 2³² pairs, so the lower half of a fingerprint takes every value within each of them. Positions are of
-//! *grains* of four bytes, and whoever looks there tries all four: that is another two bits, and a fingerprint
-//! that was never seen is all but always dismissed without touching the log. Entries are overwritten, never deleted;
-//! content decides.
+//! The index holds the fingerprint's upper bits implicitly and the slot some of its lower ones, in the bits a position
+//! does not need [EndRE §5.2.2, Table 1]: 4 for a log of 1 GiB, 8 for 64 MiB. The index is the fingerprint times the
+//! number of pairs, over 2⁶⁴ (*multiply-shift*), so the table may have any size; there are no more than 2³² pairs, so
+//! the lower half of a fingerprint takes every value within each of them. Positions are of *grains* of four bytes, and
+//! a look-up tries all four: another two bits, and a fingerprint never seen is all but always dismissed without
+//! touching the log. Entries are overwritten, never deleted; content decides.
 
 use std::ops::Range;
 
@@ -20,7 +19,7 @@ pub(super) struct Slots {
     /// Pairs of slots, the newer one first. A slot is a tag above, and a grain modulo `positions + 1` below. A grain
     /// of zero is an empty slot; those that would look so are not inserted.
     pairs: Pages<[u32; 2]>,
-    /// The bits of a slot that hold the grain.
+    /// The bits of a slot holding the grain.
     positions: u32,
 }
 
@@ -54,7 +53,7 @@ impl Slots {
         }
     }
 
-    /// Returns the bytes of memory that the table of such a log takes.
+    /// Returns the bytes of memory the table of such a log takes.
     pub(super) fn memory_for(capacity: u64, period: usize, slots_per_marker: u32) -> u64 {
         pairs(capacity, period, slots_per_marker) * size_of::<[u32; 2]>() as u64
     }
@@ -66,7 +65,7 @@ impl Slots {
     }
 
     /// Returns by how many grains before `head`'s `fingerprint` occurred, the last time first, as far as the table
-    /// still knows; it may be wrong. 0 stands for a time that it does not know, or that is not in `reach`.
+    /// still knows; it may be wrong. 0 stands for a time it does not know, or that is not in `reach`.
     #[inline]
     pub(super) fn look_up(&self, fingerprint: u64, head: LogOffset, reach: &Reach) -> [u32; 2] {
         let pair = self.pairs.get(self.index(fingerprint)).copied().unwrap_or_default();
@@ -76,9 +75,9 @@ impl Slots {
         })
     }
 
-    /// Lets `fingerprint` point to the position `marker` of the block that lies at `start`.
+    /// Lets `fingerprint` point to the position `marker` of the block lying at `start`.
     ///
-    /// The first occurrence within a block stays: in a run that repeats itself, most follows behind it.
+    /// The first occurrence within a block stays: in a run repeating itself, most follows behind it.
     #[inline]
     pub(super) fn insert(&mut self, fingerprint: u64, start: LogOffset, marker: u32) {
         let offset = start.plus(u64::from(marker));
@@ -127,7 +126,7 @@ impl Slots {
         self.pairs = Pages::zeroed(self.pairs.len());
     }
 
-    /// Returns the bytes of memory that the table takes.
+    /// Returns the bytes of memory the table takes.
     pub(super) fn memory(&self) -> usize {
         self.pairs.len() * size_of::<[u32; 2]>()
     }
@@ -170,7 +169,7 @@ fn distance(slot: u32, fingerprint: u64, head: LogOffset, positions: u32) -> u32
     if same_tag && slot & positions != 0 { distance } else { 0 }
 }
 
-/// Slots say where a fingerprint occurred to this many bytes: the bits that this saves are worth more in the tag.
+/// Slots say where a fingerprint occurred to this many bytes: the bits this saves are worth more in the tag.
 pub(super) const GRAIN: u64 = 4;
 
 /// The log's parts of which it is noted whether anything in them is to be removed, as a power of two.
@@ -206,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tables_take_an_eighth_of_a_log_of_any_size_or_half_of_that(capacity in (64u64 << 10)..(5 << 30)) {
+        fn table_takes_an_eighth_or_sixteenth_of_any_log(capacity in (64u64 << 10)..(5 << 30)) {
             for (slots_per_marker, share) in [(2, 8), (1, 16)] {
                 let memory = Slots::memory_for(capacity, 64, slots_per_marker);
                 prop_assert!(memory <= capacity / share, "{memory}");
@@ -216,7 +215,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_inserted_last_is_found_whatever_the_size(
+        fn last_insertion_is_found_at_any_size(
             capacity in 1u64..(3 << 20),
             period in 1usize..600,
             fingerprint: u64,
@@ -232,7 +231,7 @@ mod tests {
         }
 
         #[test]
-        fn what_points_into_any_of_the_ranges_is_removed_and_nothing_else(
+        fn only_entries_within_the_ranges_are_removed(
             capacity in prop::sample::select(vec![1u64, 900, 5000, 1 << 20, 1 << 32]),
             grains in prop::collection::vec(any::<u32>(), 1..400),
             ranges in prop::collection::vec((any::<u64>(), 0u64..6000), 0..8),

@@ -87,8 +87,7 @@ impl Pair {
         self.head.minus(self.sent.capacity())
     }
 
-    /// Finds, encodes, decodes and rebuilds a block, checks everything that can be, and returns the bytes that
-    /// tokens and literals take.
+    /// Finds, encodes, decodes and rebuilds a block, with all checks, and returns the bytes of tokens and literals.
     fn send(&mut self, block: &[u8], remember: bool) -> usize {
         let lasting = self.head.minus(self.sent.capacity() / 2);
         let search = Search { block, at: self.head, floor: self.floor(), lasting, hint: self.hint };
@@ -152,7 +151,7 @@ fn a_repeat_is_followed_over_blocks_without_hashing() {
 }
 
 #[test]
-fn an_edit_that_keeps_the_length_costs_its_bytes_and_three() {
+fn edit_of_equal_length_costs_its_bytes_and_three() {
     let mut content = Dice(2).noise(60_000);
     let mut pair = pair(1 << 20);
     pair.send(&content, true);
@@ -167,7 +166,7 @@ fn an_edit_that_keeps_the_length_costs_its_bytes_and_three() {
 }
 
 #[test]
-fn content_that_never_occurred_has_no_copies() {
+fn new_content_has_no_copies() {
     let mut pair = pair(1 << 20);
     let bytes = pair.send_all(&Dice(3).noise(2_000_000), 65_536);
     assert_eq!(bytes, 2_000_000);
@@ -204,7 +203,7 @@ fn fragments_come_back_in_one_piece() {
 }
 
 #[test]
-fn content_that_is_repeated_outlives_its_old_copy() {
+fn repeated_content_outlives_its_old_copy() {
     let mut dice = Dice(6);
     let wanted = dice.noise(20_000);
     let mut pair = pair(300_000);
@@ -219,7 +218,7 @@ fn content_that_is_repeated_outlives_its_old_copy() {
 }
 
 #[test]
-fn what_was_remembered_anew_for_another_flow_is_followed_in_place_of_what_is_far_back() {
+fn newer_copy_of_another_flow_replaces_a_far_diagonal() {
     let mut dice = Dice(12);
     let content = dice.noise(60_000);
     for (anew, is_followed) in [(5000, true), (20_300, false)] {
@@ -262,7 +261,7 @@ fn forgotten_ranges_are_not_copied_from() {
 }
 
 #[test]
-fn an_indexed_log_finds_what_it_holds() {
+fn indexed_log_finds_its_content() {
     let content = Dice(8).noise(400_000);
     let mut pair = pair(300_007);
     pair.send_all(&content, 65_536);
@@ -305,21 +304,21 @@ fn odd_parameters_and_tiny_blocks_do_not_panic() {
 }
 
 #[test]
-fn samplebyte_looks_at_the_bytes_that_it_was_given() {
+fn samplebyte_looks_at_the_given_bytes() {
     let mut dice = Dice(9);
     let genome: Vec<u8> = (0..100_000).map(|_| b"ACGT"[dice.below(4)]).collect();
     for (sample, least, most) in [(SampleTable::PAPER, 0, 0), ("65,67".parse().unwrap(), 90_000, 100_000)] {
         let mut pair = Pair::new(1 << 20, MatchParams { sample, ..MatchParams::default() });
         pair.matcher.set_markers(MarkerKind::SampleByte, 64, sample);
         pair.send_all(&genome, 65_536);
-        // Shifted, so that no block begins as an earlier one did.
+        // Shifted, so no block begins as an earlier one did.
         let saved = 99_000 - pair.send_all(&genome[1000..], 65_536) as i64;
         assert!((least - 1000..=most).contains(&saved), "{saved} with {sample}");
     }
 }
 
 #[test]
-fn memory_is_one_or_two_slots_a_marker_whatever_the_size() {
+fn memory_is_one_or_two_slots_per_marker() {
     for log in [1u64 << 20, 3 << 20, 10_000_000, 64 << 20, (64 << 20) + 65_536, 96 << 20, 127 << 20] {
         for (slots_per_marker, share) in [(2, 8), (1, 16)] {
             let params = MatchParams { slots_per_marker, ..MatchParams::default() };
@@ -363,7 +362,7 @@ fn oracle(old: &[u8], new: &[u8], window: usize) -> usize {
 }
 
 #[test]
-fn edited_text_is_found_nearly_as_well_as_with_every_byte_indexed() {
+fn edited_text_is_found_nearly_as_with_a_full_index() {
     for (seed, spacing) in [(20, 100), (21, 200), (22, 400), (23, 1000)] {
         let mut dice = Dice(seed);
         let old = dice.text(60_000);
@@ -381,7 +380,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn what_is_sent_is_rebuilt_whatever_came_before(
+    fn any_block_is_rebuilt_behind_any_other(
         seed: u64,
         capacity in 65_536usize..200_000,
         period in 16usize..130,

@@ -2,7 +2,7 @@
 
 use crate::log::samples::Samples;
 use crate::log::{Log, LogOffset};
-use crate::verify::digest::log_digest;
+use crate::verify::log_digest;
 use crate::wire::Sample;
 
 /// What is kept of the log's content.
@@ -27,7 +27,7 @@ impl Content {
         }
     }
 
-    /// The digest of the part of the log that the sample is of, if it is known.
+    /// The digest of the part of the log the sample is of, if it is known.
     pub(crate) fn digest(&self, sample: &Sample) -> Option<u64> {
         match self {
             Self::Bytes(log) => Some(log_digest(log, sample.start, sample.len as usize)),

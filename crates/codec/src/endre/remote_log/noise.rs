@@ -1,6 +1,6 @@
 //! Which noise the log takes; see [`NoiseBound`].
 
-use super::Emulation;
+use super::{RemoteLog, Searched};
 use crate::Matching;
 use crate::endre::left_out::LeftOut;
 use crate::endre::matcher::Copy;
@@ -8,21 +8,19 @@ use crate::entropy::looks_random;
 use crate::log::{Log, LogOffset, NoiseBound};
 use crate::wire::{MAX_BLOCK, Range64};
 
-/// What is known of the noise in a log, and of that which was left out of it.
+/// The known noise in a log, and the noise left out of it.
 pub(crate) struct Noise {
     bound: NoiseBound,
     /// Made when something is left out.
     left_out: Option<LeftOut>,
-    /// Whether the block that was last searched is new noise.
-    is_next: bool,
 }
 
 impl Noise {
     pub(crate) fn new(capacity: u64) -> Self {
-        Self { bound: NoiseBound::new(capacity), left_out: None, is_next: false }
+        Self { bound: NoiseBound::new(capacity), left_out: None }
     }
 
-    /// Nothing that was remembered may be referred to any more.
+    /// Nothing remembered may be referred to any more.
     pub(crate) fn clear(&mut self) {
         self.bound.clear();
     }
@@ -32,13 +30,13 @@ impl Noise {
         copies.iter().for_each(|copy| self.bound.copied(copy.source.0, u64::from(copy.len)));
     }
 
-    /// Notes what was written of the block that was last searched, with what had been found of it.
-    pub(crate) fn note_written(&mut self, start: u64, len: usize, copies: &[Copy]) {
+    /// Notes a block written at `start` and its copies; `is_noise`: it is new noise.
+    pub(crate) fn note_written(&mut self, start: u64, len: usize, copies: &[Copy], is_noise: bool) {
         copies.iter().for_each(|copy| self.bound.moved(copy.source.0, u64::from(copy.len)));
-        self.bound.take(start, len as u64, std::mem::take(&mut self.is_next));
+        self.bound.take(start, len as u64, is_noise);
     }
 
-    /// Looks at what a log holds that was found on disk.
+    /// Looks at what a log holds found on disk.
     pub(crate) fn learn(&mut self, log: &Log, range: Range64) {
         let mut piece = Vec::with_capacity(MAX_BLOCK);
         for at in range.clone().step_by(MAX_BLOCK) {
@@ -53,20 +51,20 @@ impl Noise {
     }
 }
 
-impl Emulation {
-    /// Whether the block that was last searched, of which `copies` were found, is no noise, or noise for which there is
-    /// room in the log. Noise that was left out before has shown that it comes again, and is taken.
-    pub(crate) fn takes(&mut self, block: &[u8], copies: &[Copy]) -> bool {
+impl RemoteLog {
+    /// Whether the block last searched, with its `copies`, is no noise, or noise with room in the log. Noise left out
+    /// before has shown it comes again, and is taken.
+    pub(crate) fn takes(&mut self, block: &[u8], copies: &[Copy], searched: &mut Searched) -> bool {
         let copied: usize = copies.iter().map(|copy| copy.len as usize).sum();
-        self.noise.is_next = false;
         if 2 * copied >= block.len() || !looks_random(block) {
             return true;
         }
         let (reach, period) = (self.reach(), self.settings.params.period);
-        let Self { noise, max, chunks, searched, .. } = self;
+        let Self { noise, max, chunks, .. } = self;
+        let matching = searched.matching;
         let fingerprints = || {
-            let max = max.as_ref().filter(|_| *searched == Matching::Max);
-            let chunks = chunks.as_ref().filter(|_| *searched == Matching::Chunk);
+            let max = max.as_ref().filter(|_| matching == Matching::Max);
+            let chunks = chunks.as_ref().filter(|_| matching == Matching::Chunk);
             let markers = max.into_iter().flat_map(|max| max.looked_up().map(|(_, fingerprint)| fingerprint));
             markers.chain(chunks.into_iter().flat_map(|chunks| chunks.hashes()))
         };
@@ -74,7 +72,7 @@ impl Emulation {
             return true;
         }
         if noise.bound.allows(self.head, block.len() as u64, reach, self.base) {
-            noise.is_next = true;
+            searched.is_noise = true;
             return true;
         }
         noise.left_out.get_or_insert_with(|| LeftOut::new(self.capacity, period)).note(fingerprints());

@@ -1,7 +1,7 @@
-//! Parts of the log that are indexed for a finer search.
+//! Parts of the log indexed for a finer search.
 //!
-//! What was remembered before a flow was searched more finely has a marker each 64 bytes. Where short copies come from,
-//! more of them are likely to: that part of the log is indexed anew, once.
+//! Content from before the finer search has a marker each 64 bytes. A place with short copies is likely to have more:
+//! that part of the log is indexed anew, once.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub(crate) struct Refined {
 }
 
 impl Refined {
-    /// Asks for the pieces where short copies come from, and those behind them, which the next block may repeat.
+    /// Asks for the sources of short copies, and the pieces behind them: the next block may repeat them.
     pub(crate) fn ask(&mut self, copies: &[Copy]) {
         let short = copies.iter().filter(|copy| copy.len < SHORT);
         for piece in short.flat_map(|copy| [0, 1].map(|next| copy.source.0 / PIECE + next)) {
@@ -48,7 +48,7 @@ impl Refined {
     }
 }
 
-/// Bytes of the log that are indexed at once.
+/// Bytes of the log indexed at once.
 const PIECE: u64 = 64 << 10;
 /// Pieces that one block may ask for: indexing them takes as long as searching a few blocks.
 const MOST_ASKED: usize = 16;

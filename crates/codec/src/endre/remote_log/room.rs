@@ -1,7 +1,7 @@
 //! How much of the log is in use, how much of it may be in flight, and how far back blocks refer: rules 2 and 3 of the
 //! [cache](crate::log).
 
-use super::{Content, Emulation};
+use super::{Content, RemoteLog};
 use crate::endre::matcher::lasting;
 use crate::log::LogOffset;
 use crate::wire::{LogHeld, Range64};
@@ -10,16 +10,15 @@ use crate::wire::{LogHeld, Range64};
 #[derive(Clone, Copy)]
 pub(crate) struct Bound {
     capacity: u64,
-    /// That of the whole log: what is set, and no more than half of the log that both ends agreed on, or a quarter of
-    /// it.
+    /// The bound of the whole log: as set, and no more than half of the log both ends agreed on, or a quarter of it.
     whole: u64,
 }
 
 impl Bound {
-    /// Of a log of `limit` bytes it is a quarter, or the share that it is of the whole log if that is more.
+    /// Of a log of `limit` bytes it is a quarter, or the share it is of the whole log if that is more.
     pub(crate) fn of(self, limit: u64) -> u64 {
         let Self { capacity, whole } = self;
-        // A division for a bound that is set above a quarter only: it is asked for with each copy.
+        // A division for a bound set above a quarter only: it is asked for with each copy.
         let share = match whole > capacity / 4 {
             true => u128::from(whole) * u128::from(limit) / u128::from(capacity.max(1)),
             false => 0,
@@ -28,14 +27,14 @@ impl Bound {
     }
 }
 
-impl Emulation {
+impl RemoteLog {
     /// Sets how many bytes of log this end has memory for.
     pub(crate) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
         self.apply_limits();
     }
 
-    /// Takes what the receiver says of what it holds; what is older than what it said before is passed over.
+    /// Takes the receiver's report of the log it holds; an older one is passed over.
     pub(crate) fn handle_held(&mut self, held: LogHeld) {
         if held.serial <= self.held.serial {
             return;
@@ -87,7 +86,7 @@ impl Emulation {
         self.headroom.note(in_flight, self.head, most);
     }
 
-    /// Takes note of what a block refers to that is sent, while blocks from `oldest` on are under way.
+    /// Takes note of a sent block's sources, while blocks from `oldest` on are under way.
     pub(crate) fn note_sent(&mut self, seq: u64, sources: &[Range64], oldest: u64) {
         if let Some(lowest) = sources.iter().map(|source| source.start).min() {
             self.headroom.set_end(seq, lowest.saturating_add(self.limit()), oldest);
@@ -99,7 +98,7 @@ impl Emulation {
         in_flight <= self.max_in_flight() && self.head + len <= self.headroom.end(oldest)
     }
 
-    /// Rule 3: the first offset that a block encoded at `from` may refer to.
+    /// Rule 3: the first offset a block encoded at `from` may refer to.
     pub(crate) fn floor(&self, from: u64) -> u64 {
         from.saturating_sub(self.reach()).max(self.base.max(self.released.unwrap_or(0)))
     }

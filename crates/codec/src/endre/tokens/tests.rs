@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_accepted_is_in_order_and_in_bounds(
+    fn accepted_tokens_are_in_order_and_in_bounds(
         tokens in prop::collection::vec(prop_oneof![0u8..20, any::<u8>()], 0..40),
         plain_len in 0usize..300,
         literals_len in 0usize..300,
@@ -129,11 +129,11 @@ proptest! {
     }
 
     #[test]
-    fn what_is_rebuilt_is_copies_and_literals_and_nothing_behind_them(
+    fn rebuilt_block_is_copies_and_literals_alone(
         (copies, plain_len) in copies(),
         room in 0usize..6000,
     ) {
-        // Sources lie on both sides of where one segment of the log ends, and up to the end of what is written.
+        // Sources lie on both sides of a segment's end in the log, and up to the end of the written part.
         let first = (128 << 10) - 500;
         let mut log = Log::new(1 << 20);
         log.write(LogOffset(first), &(0..1000u32).map(|at| ((at * 7) >> 2) as u8).collect::<Vec<_>>());

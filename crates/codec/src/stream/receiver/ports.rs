@@ -1,4 +1,4 @@
-//! The log that outlives the process, and the side of the chunk store.
+//! The log outliving the process, and the side of the chunk store.
 
 use super::Receiver;
 use crate::Now;
@@ -8,39 +8,42 @@ use crate::wire::LogClaim;
 
 impl DecoderLog for Receiver {
     fn set_limit(&mut self, limit: u64) {
-        let before = self.limit();
-        self.held.limit = limit;
-        if self.limit() != before {
-            self.apply_limit();
-            self.held.tell();
-        }
+        self.log.set_limit(limit);
+        self.drop_given_up();
     }
 
     fn clear_log(&mut self) {
         self.log.clear();
-        self.released = None;
-        self.raise_base(self.highest);
-        self.held.tell();
+        self.drop_given_up();
     }
 
     fn release_log(&mut self) -> bool {
-        self.give_back()
+        let quiet = self.parked.is_empty() && self.transfer.refetches.is_empty() && self.fetching.is_empty();
+        if quiet {
+            self.log.release();
+        }
+        quiet
     }
 
     fn restore_log(&mut self, log: Option<SavedLog>, now: Now) {
-        self.take_back(log, now);
+        self.now = now;
+        if self.log.take_back(log) {
+            self.drop_given_up();
+            self.parked.handle_written(&(0..u64::MAX));
+            self.wake_parked(now);
+        }
     }
 
     fn poll_log_write(&mut self) -> Option<LogWrite> {
-        self.writes.pop_front()
+        self.log.poll_write()
     }
 
     fn log_piece(&self, from: u64) -> Option<LogWrite> {
-        self.piece_held(from)
+        self.log.piece(from)
     }
 
     fn claim(&self) -> Option<LogClaim> {
-        self.claim_held()
+        self.log.claim()
     }
 }
 
@@ -68,7 +71,7 @@ impl StorePort for Receiver {
 
     fn poll_chunk_store(&mut self) -> Option<StoreRequest> {
         let Self { store, fetching, .. } = self;
-        // The peer asks for what is there without the blocks that it sends behind its question.
+        // The peer asks for what is there without the blocks it sends behind its question.
         store.poll_peek().or_else(|| store.poll_put()).or_else(|| fetching.poll_request())
     }
 

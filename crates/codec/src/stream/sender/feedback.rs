@@ -7,22 +7,17 @@ use crate::wanax::naming::Doubted;
 use crate::wire::{Ack, Frame, LaneId, WireError};
 
 impl Sender {
-    /// Takes a frame from a lane.
-    pub(crate) fn take_frame(
+    /// Reads a frame of feedback from a lane; returns its effect on others, too.
+    pub(super) fn read_feedback(
         &mut self,
         kind: u8,
         body: &[u8],
         lane: LaneId,
-        now: Now,
-    ) -> Result<Heard, PeerFault> {
+    ) -> Result<(Feedback, Heard), PeerFault> {
         let none = Heard::default();
-        let (feedback, heard) = match Frame::decode(kind, body)? {
+        Ok(match Frame::decode(kind, body)? {
             Frame::Ack(ack) => (Feedback::Ack(ack), none),
-            Frame::Acked(distance) => {
-                let acked = self.acked.entry(lane).or_default();
-                *acked = acked.checked_add(distance).ok_or(WireError::Invalid("acknowledgement"))?;
-                (Feedback::Ack(Ack { next: *acked, ranges: Vec::new() }), none)
-            }
+            Frame::Acked(distance) => (Feedback::Ack(self.transfer.ack_by(lane, distance)?), none),
             Frame::Need(ranges) => (Feedback::Need(ranges), Heard { repairs: true, ..none }),
             Frame::Refetch(refetch) => (Feedback::Refetch(refetch), Heard { repairs: true, ..none }),
             Frame::LogHeld(held) => (Feedback::Held(held), none),
@@ -30,13 +25,11 @@ impl Sender {
                 let asked = Some(request.seq);
                 (Feedback::Chunks(request), Heard { repairs: true, asked, ..none })
             }
-            // One that is back is asked what it has.
+            // A store that is back is probed.
             Frame::StoreHeld(held) => (Feedback::Store(held), Heard { control: true, ..none }),
             Frame::Probed(probed) => (Feedback::Probed(probed), none),
             _ => return Err(WireError::UnknownType(kind).into()),
-        };
-        self.handle_feedback(feedback, now)?;
-        Ok(heard)
+        })
     }
 
     /// Takes what the receiving half says.
@@ -46,9 +39,9 @@ impl Sender {
     pub fn handle_feedback(&mut self, frame: Feedback, now: Now) -> Result<(), PeerFault> {
         match frame {
             Feedback::Ack(ack) => self.handle_ack(&ack, now)?,
-            Feedback::Need(ranges) => self.handle_need(&ranges),
+            Feedback::Need(ranges) => self.stats.steps += self.transfer.handle_need(&ranges),
             Feedback::Refetch(refetch) => self.handle_refetch(&refetch, now),
-            Feedback::Held(held) => self.log.handle_held(held),
+            Feedback::Held(held) => self.log.remote.handle_held(held),
             Feedback::Chunks(request) => self.handle_request(&request)?,
             Feedback::Store(held) => {
                 if let Some(naming) = &mut self.naming {
@@ -61,6 +54,18 @@ impl Sender {
                 self.events.extend(doubted.map(event));
             }
         }
+        Ok(())
+    }
+
+    fn handle_ack(&mut self, ack: &Ack, now: Now) -> Result<(), PeerFault> {
+        let Self { transfer, naming, events, scratch, .. } = self;
+        transfer.handle_ack(ack, &mut scratch.settled, |item| {
+            if let Some(naming) = naming {
+                let stored = naming.settle(item, now);
+                events.extend((!stored.is_empty()).then_some(SendEvent::Stored(stored)));
+            }
+        })?;
+        events.extend(scratch.settled.drain(..).map(SendEvent::Settled));
         Ok(())
     }
 }

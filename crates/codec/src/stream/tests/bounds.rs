@@ -1,16 +1,18 @@
-//! What a peer can make of a log: gaps without end, references to what is given up, and logs of other peers.
+//! A peer's abuse of a log: endless gaps, given-up references, logs of other peers.
 
 use bytes::Bytes;
 
 use super::verify::{CAPACITY, Halves, LANE, SEED, noise};
-use crate::contract::{Decoder, DecoderLog as _, Delivery, Encoder, Feedback, Payload, PeerState, SavedLog};
+use crate::contract::{
+    Decoder, DecoderLog as _, Delivery, Encoder, Feedback, Parts, Payload, PeerState, SavedLog,
+};
 use crate::entropy::Entropy;
 use crate::log::{Log, LogOffset, RangeSet};
 use crate::stream::{Receiver, ReceiverConfig, Sender};
 use crate::transfer::MAX_UNACKED;
 use crate::verify::digest::block_digest;
 use crate::wire::{
-    Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogHeld, LogWorth, Refetch, take_frame,
+    Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogHeld, Refetch, SavingsCurve, take_frame,
 };
 use crate::{Matching, Now, Plan};
 
@@ -51,7 +53,7 @@ fn oldest_held(frames: &[Frame<'_>]) -> Option<u64> {
 }
 
 #[test]
-fn a_peer_that_leaves_gaps_gets_no_more_than_a_bound_of_them() {
+fn gaps_left_by_a_peer_are_bounded() {
     let mut receiver = receiver();
     let (digest, surplus) = (Digest::Fast(block_digest(SEED, 1, b"x")), 1000);
     for seq in 0..MAX_UNACKED + surplus {
@@ -77,7 +79,7 @@ fn a_peer_that_leaves_gaps_gets_no_more_than_a_bound_of_them() {
     assert!(receiver.claim().is_some());
 }
 
-/// A flow's blocks from a sender to a receiver by two lanes, of which the receiver hears what it is given.
+/// A flow's blocks from a sender to a receiver by two lanes, one of them forwarded.
 struct TwoLanes {
     sender: Sender,
     receiver: Receiver,
@@ -96,8 +98,14 @@ impl TwoLanes {
 
     fn send(&mut self, plain: &[u8], lane: LaneId) -> Vec<u8> {
         let (flow, plan) = (FlowId(1), Some(plan()));
-        let payload =
-            Payload { flow, offset: self.offset, plain: Bytes::copy_from_slice(plain), fin: false, plan };
+        let payload = Payload {
+            flow,
+            offset: self.offset,
+            plain: Bytes::copy_from_slice(plain),
+            fin: false,
+            plan,
+            parts: Parts::default(),
+        };
         self.offset += plain.len() as u64;
         let mut out = Vec::new();
         self.sender.handle_payload(payload, lane, Now::ZERO, &mut out);
@@ -117,13 +125,13 @@ impl TwoLanes {
 }
 
 #[test]
-fn a_block_that_waits_for_what_is_then_given_up_is_asked_for_at_once() {
+fn block_with_a_given_up_source_is_requested_at_once() {
     type GiveUp = fn(&mut TwoLanes);
     let ways: [(&str, GiveUp); 4] = [
         ("a lower limit", |lanes| lanes.receiver.set_limit(100_000)),
         ("the peer's lower limit", |lanes| {
-            let worth = LogWorth { serial: 1, limit: 100_000, curve: Vec::new() };
-            lanes.receiver.handle_worth(&worth);
+            let worth = SavingsCurve { serial: 1, limit: 100_000, curve: Vec::new() };
+            lanes.receiver.handle_savings(&worth);
         }),
         ("everything", |lanes| lanes.receiver.clear_log()),
         ("what comes", |lanes| {
@@ -166,7 +174,7 @@ fn saved(epoch: u64, blocks: &[(u64, &[u8])]) -> SavedLog {
 }
 
 #[test]
-fn a_released_log_takes_nothing_back_that_it_did_not_hold() {
+fn released_log_takes_back_only_its_own_content() {
     let mut lanes = TwoLanes::new();
     let blocks: Vec<Vec<u8>> = (1..4).map(|seed| noise(seed, 50_000)).collect();
     for (number, block) in blocks.iter().enumerate() {
@@ -175,14 +183,14 @@ fn a_released_log_takes_nothing_back_that_it_did_not_hold() {
         assert!(number == 1 || lanes.deliver(&frames, LANE) == 1);
     }
     assert!(lanes.receiver.release_log());
-    // Where it belongs the disk still has what another log of the same number had there.
+    // At its place the disk still has the content of another log of the same number.
     let all = [(0, &blocks[0][..]), (50_000, &noise(9, 50_000)), (100_000, &blocks[2])];
     lanes.receiver.restore_log(Some(saved(1, &all)), Now::ZERO);
     assert_eq!(lanes.receiver.stats().log_used, 100_000);
 }
 
 #[test]
-fn a_released_log_takes_nothing_back_of_one_that_went_further() {
+fn released_log_takes_nothing_back_of_a_longer_one() {
     // Behind it, near or far, the disk still has what another log of the same number had there.
     for (far, says_so) in [(50_000, true), (5 << 20, true), (5 << 20, false)] {
         let mut halves = Halves::new(Matching::Max);
@@ -208,7 +216,7 @@ fn a_released_log_takes_nothing_back_of_one_that_went_further() {
 }
 
 #[test]
-fn the_number_of_an_epoch_of_which_nothing_is_left_does_not_come_again() {
+fn number_of_an_empty_epoch_does_not_come_again() {
     let mut halves = Halves::new(Matching::Max);
     assert_eq!(halves.receiver.claim(), None, "no epoch has begun");
     let block = noise(1, 50_000);
@@ -229,12 +237,19 @@ fn the_number_of_an_epoch_of_which_nothing_is_left_does_not_come_again() {
 }
 
 #[test]
-fn what_is_sent_to_a_peer_that_started_anew_is_remembered_like_what_was_sent_before() {
+fn blocks_to_a_restarted_peer_are_remembered_as_before() {
     let mut sender = TwoLanes::new().sender;
-    /// Sends a block as number `seq`, which is acknowledged at once.
+    /// Sends a block as number `seq`, acknowledged at once.
     fn send(sender: &mut Sender, flow: FlowId, seq: u64, plain: Vec<u8>) {
         let offset = seq * plain.len() as u64;
-        let payload = Payload { flow, offset, plain: plain.into(), fin: false, plan: Some(plan()) };
+        let payload = Payload {
+            flow,
+            offset,
+            plain: plain.into(),
+            fin: false,
+            plan: Some(plan()),
+            parts: Parts::default(),
+        };
         sender.handle_payload(payload, LANE, Now::ZERO, &mut Vec::new());
         let ack = Feedback::Ack(Ack { next: seq + 1, ranges: Vec::new() });
         sender.handle_feedback(ack, Now::ZERO).unwrap();

@@ -1,4 +1,4 @@
-//! Content in which short repeats dominate, and content in which they do not, by the default period and finer ones.
+//! Content with mostly short repeats, and content without, by the default period and finer ones.
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -17,7 +17,7 @@ const BLOCK: usize = 64 << 10;
 /// What became of a second stream behind a first one.
 #[derive(Clone, Copy, Debug)]
 struct Crossed {
-    /// The part that was found.
+    /// The part found.
     found: f64,
     /// Bytes on the wire for each of the stream.
     wire: f64,
@@ -104,7 +104,7 @@ fn edited_text(seed: u64, len: usize) -> [Vec<u8>; 2] {
 }
 
 #[test]
-fn lines_in_another_order_are_found_nearly_as_by_a_short_period() {
+fn shuffled_lines_are_found_nearly_as_by_short_periods() {
     for seed in 1..=2 {
         let lines = lines(seed, 60_000);
         let (first, second) = (lines.concat(), shuffled(lines, seed));
@@ -114,7 +114,7 @@ fn lines_in_another_order_are_found_nearly_as_by_a_short_period() {
 }
 
 #[test]
-fn text_broken_into_lines_is_found_nearly_as_by_a_short_period() {
+fn broken_lines_are_found_nearly_as_by_short_periods() {
     for seed in 1..=2 {
         let first: Vec<u8> = noise(seed, 4 << 20).iter().map(|byte| b'0' + byte % 64).collect();
         let second = first.chunks(76).collect::<Vec<_>>().join(&b"\r\n"[..]);

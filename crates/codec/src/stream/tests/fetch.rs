@@ -96,7 +96,7 @@ fn put_block(
     receiver.handle_block(block, LANE, now).unwrap();
 }
 
-/// The indexes that are asked for, by reason, and the blocks that are asked for whole.
+/// The indexes asked for, by reason, and the blocks asked for whole.
 fn asked(receiver: &mut Receiver) -> (Vec<(ChunkReason, Vec<u32>)>, usize) {
     let (mut out, mut chunks, mut blocks) = (Vec::new(), Vec::new(), 0);
     receiver.poll_frame(true, &mut out);
@@ -112,7 +112,7 @@ fn asked(receiver: &mut Receiver) -> (Vec<(ChunkReason, Vec<u32>)>, usize) {
     (chunks, blocks)
 }
 
-/// The ranges of the log that are asked for.
+/// The ranges of the log asked for.
 fn needed(receiver: &mut Receiver) -> Vec<Range64> {
     let (mut out, mut ranges) = (Vec::new(), Vec::new());
     receiver.poll_frame(true, &mut out);
@@ -126,12 +126,12 @@ fn needed(receiver: &mut Receiver) -> Vec<Range64> {
     ranges
 }
 
-/// The tickets of all that is to be read, once it is said that each chunk takes a read of its own.
+/// The tickets of all that is to be read, once it is said each chunk takes a read of its own.
 fn reads(receiver: &mut Receiver) -> Vec<u64> {
     reads_with(receiver, Now::ZERO, |_| Vec::new())
 }
 
-/// The tickets of all that is to be read, once it is said where so many chunks are.
+/// The tickets of all reads, after an answer of so many places.
 fn reads_with(receiver: &mut Receiver, now: Now, places: impl Fn(usize) -> Vec<ChunkPlace>) -> Vec<u64> {
     let mut tickets = Vec::new();
     while let Some(request) = receiver.poll_chunk_store() {
@@ -148,7 +148,7 @@ fn reads_with(receiver: &mut Receiver, now: Now, places: impl Fn(usize) -> Vec<C
 }
 
 #[test]
-fn blocks_that_nobody_puts_are_dropped_and_still_delivered() {
+fn blocks_without_a_store_are_still_delivered() {
     let mut receiver = receiver();
     for seq in 0..600 {
         block(&mut receiver, seq, b"something to keep", Vec::new(), Now::ZERO);
@@ -160,7 +160,7 @@ fn blocks_that_nobody_puts_are_dropped_and_still_delivered() {
 }
 
 #[test]
-fn what_is_absent_is_asked_for_at_once_and_again_ever_more_seldom() {
+fn absent_chunk_is_requested_at_once_and_then_less_often() {
     let mut receiver = receiver();
     name(&mut receiver, 0, 3, 64, Now::ZERO);
     let tickets = reads(&mut receiver);
@@ -187,7 +187,7 @@ fn what_is_absent_is_asked_for_at_once_and_again_ever_more_seldom() {
 }
 
 #[test]
-fn of_what_a_block_brought_the_store_is_told_so() {
+fn store_is_told_of_chunks_brought_by_a_block() {
     let mut receiver = receiver();
     let plain = [7; 64];
     let entry = |name, behind| NameEntry { at: 0, len: 64, level: 0, name: ChunkName::Full(name), behind };
@@ -209,14 +209,14 @@ fn of_what_a_block_brought_the_store_is_told_so() {
     }
 }
 
-/// The blocks that are put.
+/// The blocks put.
 fn puts(receiver: &mut Receiver) -> usize {
     let requests = std::iter::from_fn(|| receiver.poll_chunk_store());
     requests.filter(|request| matches!(request, StoreRequest::Put { .. })).count()
 }
 
 #[test]
-fn what_cannot_be_read_now_is_asked_for_and_neither_forgotten_nor_put_again() {
+fn busy_chunk_is_requested_but_neither_forgotten_nor_put() {
     type Reply = fn(u64) -> StoreReply;
     let busy: Reply = |ticket| StoreReply::Busy { ticket };
     let absent: Reply = |ticket| StoreReply::Absent { ticket };
@@ -247,7 +247,7 @@ fn what_cannot_be_read_now_is_asked_for_and_neither_forgotten_nor_put_again() {
 }
 
 #[test]
-fn a_chunk_that_is_absent_again_and_again_is_counted_asked_for_and_put_each_time() {
+fn repeatedly_absent_chunk_is_requested_and_put_each_time() {
     let mut receiver = receiver();
     for seq in 0..20 {
         let now = Now::from_secs(seq);
@@ -271,7 +271,7 @@ fn a_chunk_that_is_absent_again_and_again_is_counted_asked_for_and_put_each_time
 }
 
 #[test]
-fn a_chunk_that_is_not_what_its_name_says_costs_the_block_and_nothing_more() {
+fn chunk_unlike_its_name_costs_only_its_block() {
     let mut receiver = receiver();
     name(&mut receiver, 0, 2, 64, Now::ZERO);
     for ticket in reads(&mut receiver) {
@@ -302,7 +302,7 @@ fn repeat(receiver: &mut Receiver, seq: u64, behind: u32, plain: &[u8], now: Now
 const FILM: &[u8] = &[5; 900];
 
 #[test]
-fn a_chunk_of_a_block_that_is_under_way_is_read_once_that_was_put() {
+fn chunk_of_a_coming_block_is_read_after_its_put() {
     let mut receiver = receiver();
     repeat(&mut receiver, 2, 2, FILM, Now::ZERO);
     repeat(&mut receiver, 1, 1, FILM, Now::ZERO);
@@ -321,7 +321,7 @@ fn a_chunk_of_a_block_that_is_under_way_is_read_once_that_was_put() {
 }
 
 #[test]
-fn a_block_that_many_wait_for_is_asked_for_once_and_is_taken_whichever_way_it_comes() {
+fn block_awaited_by_many_is_requested_once() {
     let mut receiver = receiver();
     for seq in 1..=5 {
         repeat(&mut receiver, seq, seq as u32, FILM, Now::ZERO);
@@ -346,7 +346,7 @@ fn a_block_that_many_wait_for_is_asked_for_once_and_is_taken_whichever_way_it_co
 }
 
 #[test]
-fn a_block_that_waits_itself_is_not_asked_for() {
+fn waiting_block_is_not_requested() {
     let mut receiver = receiver();
     let ms = Now::from_millis;
     repeat(&mut receiver, 1, 1, FILM, Now::ZERO);
@@ -369,7 +369,7 @@ fn a_distance_beyond_the_first_block_is_none() {
 }
 
 #[test]
-fn blocks_that_wait_for_what_never_comes_are_bounded_and_given_up_with_the_peer() {
+fn waiting_blocks_are_bounded_and_end_with_the_peer() {
     let mut receiver = receiver();
     for seq in 5000..6100 {
         repeat(&mut receiver, seq, 4000, FILM, Now::ZERO);
@@ -413,7 +413,7 @@ fn copying(epoch: u64, start: u64, tokens: &[u8]) -> Body<'_> {
 }
 
 #[test]
-fn all_that_a_block_lacks_is_asked_for_however_many_ranges_it_is() {
+fn all_missing_ranges_of_a_block_are_requested() {
     let mut receiver = receiver();
     let copies: Vec<Copy> =
         (0..600).map(|at| Copy { at: at * 20, len: 20, source: LogOffset(u64::from(at) * 30) }).collect();
@@ -429,7 +429,7 @@ fn all_that_a_block_lacks_is_asked_for_however_many_ranges_it_is() {
 }
 
 #[test]
-fn what_has_come_of_a_flow_is_held_until_it_is_delivered() {
+fn arrived_block_of_a_flow_is_held_until_delivery() {
     let mut receiver = receiver();
     let held = |receiver: &Receiver, seq: u64| {
         let behind = seq * 65_536;

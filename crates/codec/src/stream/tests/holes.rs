@@ -13,7 +13,7 @@ fn plan() -> Plan {
     Plan { entropy: Entropy::None, matching: Matching::Max, ..Plan::default() }
 }
 
-/// What the disk has of a log of these blocks, but for those that are skipped.
+/// What the disk has of a log of these blocks, but for those skipped.
 fn saved(blocks: &[Vec<u8>], is_skipped: impl Fn(usize) -> bool) -> SavedLog {
     let mut saved = SavedLog { epoch: 1, log: Log::new(CAPACITY as usize), ranges: RangeSet::default() };
     let mut start = 0;
@@ -59,7 +59,7 @@ fn receiver_config() -> ReceiverConfig {
 }
 
 #[test]
-fn a_hole_at_the_receiver_is_still_one_after_logs_were_released() {
+fn hole_at_the_receiver_outlives_released_logs() {
     let blocks = blocks();
     let mut halves = halves(&blocks);
     halves.receiver = Receiver::with_log(receiver_config(), saved(&blocks, |number| number >= 6));
@@ -79,7 +79,7 @@ fn a_hole_at_the_receiver_is_still_one_after_logs_were_released() {
 }
 
 #[test]
-fn memory_that_was_less_for_a_while_does_not_cost_the_log_when_the_peer_restarts() {
+fn lower_memory_for_a_while_keeps_the_log_at_restart() {
     let blocks = blocks();
     let mut halves = halves(&blocks);
     // The receiver hears of the last word only.
@@ -96,7 +96,7 @@ fn memory_that_was_less_for_a_while_does_not_cost_the_log_when_the_peer_restarts
 }
 
 #[test]
-fn gaps_on_the_disk_are_the_same_ones_each_time_that_a_log_comes_back() {
+fn gaps_on_disk_stay_each_time_a_log_returns() {
     let blocks = blocks();
     let mut halves = halves(&blocks);
     for _ in 0..10 {
@@ -114,7 +114,7 @@ fn gaps_on_the_disk_are_the_same_ones_each_time_that_a_log_comes_back() {
 }
 
 #[test]
-fn a_hole_in_the_senders_saved_log_costs_the_hole_only() {
+fn hole_in_the_senders_saved_log_costs_itself_only() {
     let blocks = blocks();
     let mut halves = halves(&blocks);
     assert_eq!(restart_sender(&mut halves, saved(&blocks, |number| number == 4)), Some(400_000));
@@ -127,7 +127,7 @@ fn a_hole_in_the_senders_saved_log_costs_the_hole_only() {
 }
 
 #[test]
-fn a_hole_in_the_receivers_saved_log_leaves_its_longest_piece() {
+fn hole_in_the_receivers_saved_log_leaves_the_longest_piece() {
     let blocks = blocks();
     let mut halves = halves(&blocks);
     halves.receiver = Receiver::with_log(receiver_config(), saved(&blocks, |number| number == 2));
@@ -144,7 +144,7 @@ fn a_hole_in_the_receivers_saved_log_leaves_its_longest_piece() {
 }
 
 #[test]
-fn what_the_receiver_lacks_unknown_to_the_sender_is_waited_for_once() {
+fn range_lacking_unknown_to_the_sender_is_waited_for_once() {
     let blocks = blocks();
     let mut halves = halves(&blocks);
     let claim = halves.receiver.claim();
@@ -166,7 +166,7 @@ fn what_the_receiver_lacks_unknown_to_the_sender_is_waited_for_once() {
 }
 
 #[test]
-fn what_may_still_come_is_asked_for_and_not_given_up() {
+fn range_under_way_is_not_given_up() {
     let blocks = blocks();
     let mut halves = halves(&blocks);
     let news = noise(70, 50_000);
@@ -180,7 +180,7 @@ fn what_may_still_come_is_asked_for_and_not_given_up() {
 }
 
 #[test]
-fn what_one_end_lost_does_not_cost_the_log_when_the_other_restarts() {
+fn loss_at_one_end_outlives_the_others_restart() {
     let blocks = blocks();
     let mut halves = halves(&blocks);
     assert_eq!(restart_sender(&mut halves, saved(&blocks, |number| number >= 6)), Some(300_000));
@@ -196,9 +196,9 @@ fn what_one_end_lost_does_not_cost_the_log_when_the_other_restarts() {
 }
 
 #[test]
-fn what_came_after_a_claim_is_not_taken_for_the_log_of_a_new_peer_with_the_same_number() {
+fn later_bytes_are_not_of_a_new_peers_equal_epoch() {
     let mut halves = halves(&(0..40).map(|seed| noise(seed, 50_000)).collect::<Vec<_>>());
-    // Behind what is claimed the peer begins anew, at an offset far ahead, and restarts with nothing.
+    // Behind the claim the peer begins anew, at an offset far ahead, and restarts with nothing.
     let claim = halves.receiver.claim();
     halves.sender.clear_log();
     let straggler = halves.send(&noise(99, 50_000));
@@ -215,8 +215,8 @@ fn what_came_after_a_claim_is_not_taken_for_the_log_of_a_new_peer_with_the_same_
 }
 
 #[test]
-fn a_claim_of_which_nothing_can_be_compared_is_not_believed() {
-    // Samples are 4 KiB at each 64 KiB, which is all that is lost.
+fn claim_without_comparable_samples_is_not_believed() {
+    // Samples are 4 KiB at each 64 KiB: the whole loss.
     let blocks: Vec<Vec<u8>> =
         (0..12).map(|seed| noise(seed, if seed % 2 == 0 { 4 << 10 } else { 60 << 10 })).collect();
     let mut halves = halves(&blocks);
@@ -225,7 +225,7 @@ fn a_claim_of_which_nothing_can_be_compared_is_not_believed() {
 }
 
 #[test]
-fn a_log_that_leaves_no_room_to_go_on_is_not_claimed() {
+fn log_without_room_to_go_on_is_not_claimed() {
     for (epoch, start, is_claimed) in [
         (1, 0, true),
         (MAX_CLAIMED, MAX_CLAIMED - 1000, true),

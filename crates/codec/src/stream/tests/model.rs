@@ -1,8 +1,8 @@
 //! The model: a sender and a receiver over lanes that lose, delay and repeat, against plain copies of the flows.
 //!
-//! The reference knows nothing of logs: it remembers what each flow sent and checks that each delivered byte
-//! is that byte, once. A seed names a run. In two of three runs the receiving half has a chunk store, which loses,
-//! delays and damages chunks, is replaced by another, and in some runs lies.
+//! The reference knows nothing of logs: it remembers each flow's bytes and checks each delivered byte against them,
+//! once. A seed names a run. In two of three runs the receiving half has a chunk store: it loses, delays and damages
+//! chunks, is replaced by another, and in some runs lies.
 
 mod faults;
 mod halves;
@@ -21,7 +21,7 @@ use crate::entropy::Entropy;
 use crate::log::RangeSet;
 use crate::stream::{Receiver, Sender};
 use crate::wanax::SHORT_BELOW;
-use crate::wire::{FlowId, LaneId, LogClaim, LogWorth};
+use crate::wire::{FlowId, LaneId, LogClaim, SavingsCurve};
 use crate::{Now, StrongKind};
 
 const CAPACITY: u64 = 48 * 1024;
@@ -47,31 +47,31 @@ struct Model {
     disk: [Vec<LogWrite>; 2],
     entropy: Entropy,
     keeps_bytes: bool,
-    /// The capacity that both ends agreed on; in every fifth run it changes with restarts.
+    /// The capacity both ends agreed on; in every fifth run it changes with restarts.
     agreed: u64,
     changes_capacity: bool,
     strong: StrongKind,
     flows: BTreeMap<FlowId, Reference>,
     next_flow: u32,
     lanes: BTreeMap<LaneId, VecDeque<Vec<u8>>>,
-    /// Lanes that the sender gave up and that still bring frames, in their order.
+    /// Lanes the sender gave up and that still bring frames, in their order.
     late: Vec<(LaneId, VecDeque<Vec<u8>>)>,
     next_lane: u64,
     feedback: VecDeque<Vec<u8>>,
-    worths: VecDeque<LogWorth>,
+    curves: VecDeque<SavingsCurve>,
     restored: u64,
     history: Vec<u8>,
-    /// The block that was sent last.
+    /// The block sent last.
     last: Vec<u8>,
     warm_bytes: u64,
     store: Option<Store>,
     /// Whether the logs' limits change, and logs are cleared; in every second run.
     changes_logs: bool,
-    /// The most ranges that the receiving half remembers, in some of these.
+    /// The most ranges the receiving half remembers, in some of these.
     few_ranges: Option<usize>,
-    /// The room that it has for blocks which name chunks, in some.
+    /// The room it has for blocks which name chunks, in some.
     little_room: Option<[usize; 4]>,
-    /// The most bytes of an answer, in some: then chunks that were asked for are sent in parts, and later.
+    /// The most bytes of an answer, in some: then chunks asked for are sent in parts, and later.
     parts: Option<usize>,
     /// Blocks of which chunks were asked for.
     asked: BTreeSet<u64>,
@@ -81,7 +81,7 @@ impl Model {
     fn new(seed: u64, planted: bool) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let entropy = [Entropy::None, Entropy::Lz4, Entropy::Zstd(1)][rng.next_u64() as usize % 3];
-        // Chunk-Match seldom finds the oldest bytes, which is where the planted error is.
+        // Chunk-Match seldom finds the oldest bytes, the place of the planted error.
         let keeps_bytes = rng.next_u64() % 3 != 0 || planted;
         let has_store = !seed.is_multiple_of(3);
         let mut model = Self {
@@ -101,7 +101,7 @@ impl Model {
             late: Vec::new(),
             next_lane: 0,
             feedback: VecDeque::new(),
-            worths: VecDeque::new(),
+            curves: VecDeque::new(),
             restored: 0,
             history: Vec::new(),
             last: Vec::new(),
@@ -126,7 +126,7 @@ impl Model {
     }
 
     fn limit_receiver(&mut self) {
-        self.receiver.few_ranges = self.few_ranges;
+        self.receiver.set_few_ranges(self.few_ranges);
         if let Some(room) = self.little_room {
             self.receiver.set_room(room);
         }
@@ -247,12 +247,12 @@ struct Outcome {
     resent: u64,
     given_up: u64,
     restored: u64,
-    /// Plain bytes of chunks that the store had.
+    /// Plain bytes of chunks the store had.
     hit_bytes: u64,
     absent: u64,
-    /// Chunks that were named before the blocks that bring them were there.
+    /// Chunks named before the blocks bringing them were there.
     awaited: u64,
-    /// Chunks that were asked for though they were there: shed, or late.
+    /// Chunks asked for though they were there: shed, or late.
     hurried: u64,
 }
 
@@ -340,7 +340,7 @@ fn every_byte_arrives_once_and_no_reference_is_ever_overwritten() {
 }
 
 #[test]
-fn a_window_measured_from_the_oldest_unacknowledged_block_is_found_out() {
+fn window_from_the_oldest_unacknowledged_block_is_detected() {
     let found = (0..SEEDS).filter(|&seed| run(seed, STEPS, true).violations > 0).count();
     assert!(found as u64 > SEEDS / 8, "the planted error was found by {found} of {SEEDS} seeds only");
 }

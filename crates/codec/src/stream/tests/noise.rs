@@ -1,10 +1,10 @@
-//! What noise pushes out of a log, and what it does not.
+//! Content pushed out of a log by noise, and content kept.
 
 use bytes::Bytes;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use crate::contract::{Encoder, Feedback, Payload, SavedLog};
+use crate::contract::{Encoder, Feedback, Parts, Payload, SavedLog};
 use crate::entropy::Entropy;
 use crate::log::{Log, LogOffset, RangeSet};
 use crate::stream::{Sender, SenderConfig};
@@ -27,7 +27,7 @@ fn config() -> SenderConfig {
     }
 }
 
-/// As a log of 64 MiB, a sixteenth of which is left free for what is in flight.
+/// As a log of 64 MiB, with a sixteenth as headroom.
 fn scaled(mut sender: Sender) -> Sender {
     sender.set_least_in_flight(CAPACITY as u64 / 16);
     sender
@@ -58,14 +58,21 @@ fn text(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes as a flow of their own, each block acknowledged at once; returns the part of them that was copied, in
+/// Sends bytes as a flow of their own, each block acknowledged at once; returns the part of them copied, in
 /// thousandths.
 fn send(sender: &mut Sender, bytes: &[u8], matching: Matching) -> u64 {
     let before = sender.stats();
     let flow = FlowId(before.blocks as u32);
     for block in bytes.chunks(MAX_BLOCK) {
         let plain = Bytes::copy_from_slice(block);
-        let payload = Payload { flow, offset: 0, plain, fin: false, plan: Some(plan(matching)) };
+        let payload = Payload {
+            flow,
+            offset: 0,
+            plain,
+            fin: false,
+            plan: Some(plan(matching)),
+            parts: Parts::default(),
+        };
         sender.handle_payload(payload, LaneId(1), Now::ZERO, &mut Vec::new());
         let ack = Ack { next: sender.stats().blocks, ranges: Vec::new() };
         sender.handle_feedback(Feedback::Ack(ack), Now::ZERO).unwrap();
@@ -114,7 +121,7 @@ fn archive_or_film_is_saved_whole_at_its_second_crossing() {
 }
 
 #[test]
-fn film_in_a_log_full_of_text_is_saved_by_three_quarters_and_then_whole() {
+fn film_in_a_log_of_text_is_mostly_saved() {
     for matching in [Matching::Max, Matching::Chunk] {
         let mut sender = scaled(Sender::new(config()));
         send(&mut sender, &text(1, part(130)), matching);
@@ -142,7 +149,7 @@ fn text_found_on_disk_outlives_noise() {
 }
 
 #[test]
-fn mix_with_less_than_three_quarters_of_noise_is_remembered_whole() {
+fn mix_below_three_quarters_of_noise_is_remembered_whole() {
     let mut sender = scaled(Sender::new(config()));
     for n in 0..60 {
         send(&mut sender, &noise(n, part(7)), Matching::Max);

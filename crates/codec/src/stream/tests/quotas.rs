@@ -1,10 +1,10 @@
-//! Shares of the log: what one class of flows may push out, what may be in flight, and what is remembered again.
+//! Shares of the log: the bytes one class of flows may push out, bytes in flight, and content remembered again.
 
 use bytes::Bytes;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use crate::contract::{Encoder, Feedback, Payload, PeerState};
+use crate::contract::{Encoder, Feedback, Parts, Payload, PeerState};
 use crate::entropy::Entropy;
 use crate::stream::{Sender, SenderConfig};
 use crate::wire::{Ack, FlowId, LaneId, MAX_BLOCK};
@@ -41,7 +41,8 @@ fn send(sender: &mut Sender, flow: u32, bytes: &[u8], quota: Option<Quota>) -> (
     for block in bytes.chunks(MAX_BLOCK) {
         let plan = Some(Plan { entropy: Entropy::None, quota, ..Plan::default() });
         let plain = Bytes::copy_from_slice(block);
-        let payload = Payload { flow: FlowId(flow), offset: 0, plain, fin: false, plan };
+        let payload =
+            Payload { flow: FlowId(flow), offset: 0, plain, fin: false, plan, parts: Parts::default() };
         sender.handle_payload(payload, LaneId(1), Now::ZERO, &mut Vec::new());
         let ack = Ack { next: sender.stats().blocks, ranges: Vec::new() };
         sender.handle_feedback(Feedback::Ack(ack), Now::ZERO).unwrap();
@@ -51,7 +52,7 @@ fn send(sender: &mut Sender, flow: u32, bytes: &[u8], quota: Option<Quota>) -> (
 }
 
 #[test]
-fn what_a_log_finds_counts_for_a_log_of_its_size() {
+fn found_repeats_count_for_the_logs_size() {
     let mut sender = sender();
     sender.set_least_in_flight(CAPACITY / 16);
     let page = noise(1, 60_000);
@@ -65,7 +66,7 @@ fn what_a_log_finds_counts_for_a_log_of_its_size() {
 }
 
 #[test]
-fn a_backup_within_its_quota_leaves_others_what_they_had() {
+fn backup_within_its_quota_leaves_others_their_log() {
     let (page, backup) = (noise(1, 100_000), noise(2, 4 << 20));
     let again = |quota| {
         let mut sender = sender();
@@ -80,7 +81,7 @@ fn a_backup_within_its_quota_leaves_others_what_they_had() {
 }
 
 #[test]
-fn a_class_with_a_quota_of_nothing_still_copies_from_others() {
+fn class_with_an_empty_quota_still_copies_from_others() {
     let page = noise(1, 200_000);
     let mut sender = sender();
     send(&mut sender, 1, &page, None);
@@ -111,14 +112,14 @@ fn a_new_log_has_nothing_of_a_class() {
     sender.handle_peer(PeerState { capacity: CAPACITY, contexts: 1, ..PeerState::default() });
     let plan = Some(Plan { entropy: Entropy::None, quota, ..Plan::default() });
     let plain = Bytes::from(noise(2, MAX_BLOCK));
-    let payload = Payload { flow: FlowId(1), offset: 0, plain, fin: false, plan };
+    let payload = Payload { flow: FlowId(1), offset: 0, plain, fin: false, plan, parts: Parts::default() };
     let before = sender.stats().remembered;
     sender.handle_payload(payload, LaneId(1), Now::ZERO, &mut Vec::new());
     assert_eq!(sender.stats().remembered - before, MAX_BLOCK as u64);
 }
 
 #[test]
-fn what_may_be_in_flight_leaves_half_of_a_peers_smaller_log_to_copy_from() {
+fn bytes_in_flight_leave_half_of_a_smaller_log() {
     let page = noise(1, 100_000);
     for in_flight in [CAPACITY / 2, 2 * CAPACITY] {
         let own = SenderConfig { capacity: 4 * CAPACITY, max_in_flight: Some(in_flight), ..config() };
@@ -132,7 +133,7 @@ fn what_may_be_in_flight_leaves_half_of_a_peers_smaller_log_to_copy_from() {
 }
 
 #[test]
-fn a_block_of_which_little_will_soon_be_out_of_reach_is_not_remembered_again() {
+fn block_mostly_within_lasting_reach_is_not_remembered_again() {
     let page = noise(1, MAX_BLOCK);
     for (old, again) in [(500, 0), (2000, MAX_BLOCK as u64)] {
         let (first, rest) = page.split_at(old);

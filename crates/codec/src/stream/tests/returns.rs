@@ -1,4 +1,4 @@
-//! What a log that comes back from the disk is good for, also where markers depend on more than its bytes.
+//! The use of a log back from disk, also with markers not of its bytes alone.
 
 use super::verify::{CAPACITY, Halves, noise, sender_config};
 use crate::contract::{Decoder, DecoderLog as _, EncoderLog as _, LogWrite, SavedLog};
@@ -84,7 +84,7 @@ fn learnt(matching: Matching) -> Kept {
 }
 
 #[test]
-fn a_table_that_adapts_finds_what_the_papers_table_cannot_see() {
+fn adapting_table_finds_repeats_invisible_to_the_papers_table() {
     for matching in [Matching::Max, Matching::Chunk] {
         let found = learnt(matching).send(&dna()[2000..], BLOCK);
         assert!(found > 0.9, "{found} with {matching}");
@@ -92,7 +92,7 @@ fn a_table_that_adapts_finds_what_the_papers_table_cannot_see() {
 }
 
 #[test]
-fn what_a_table_has_learnt_is_learnt_again_from_the_log_after_a_restart() {
+fn table_learns_again_from_the_log_after_a_restart() {
     for matching in [Matching::Max, Matching::Chunk] {
         let mut kept = learnt(matching);
         kept.restart();
@@ -102,10 +102,10 @@ fn what_a_table_has_learnt_is_learnt_again_from_the_log_after_a_restart() {
 }
 
 #[test]
-fn what_a_table_has_learnt_outlives_the_memory_of_its_log() {
+fn learnt_table_outlives_the_memory_of_its_log() {
     let mut kept = learnt(Matching::Max);
     kept.release();
-    // None of it can be referred to, and what is sent meanwhile is found by what was learnt before.
+    // None of it can be referred to, and later traffic is found by the learnt table.
     let other: Vec<u8> = dna().into_iter().rev().take(100_000).collect();
     assert!(kept.send(&other, BLOCK) < 0.1);
     let found = kept.send(&other[1000..], BLOCK);
@@ -118,7 +118,7 @@ fn what_a_table_has_learnt_outlives_the_memory_of_its_log() {
 }
 
 #[test]
-fn a_log_that_comes_back_is_found_on_a_fixed_grid_wherever_its_blocks_began() {
+fn returned_log_is_found_on_a_fixed_grid() {
     let bytes = noise(4, 1_500_000);
     let comes_back: [fn(&mut Kept); 2] = [Kept::restart, |kept| {
         kept.release();
@@ -137,7 +137,7 @@ fn a_log_that_comes_back_is_found_on_a_fixed_grid_wherever_its_blocks_began() {
 }
 
 #[test]
-fn what_memory_holds_beyond_the_capacity_is_not_written_over_the_newest_bytes() {
+fn memory_beyond_the_capacity_never_overwrites_newest_bytes() {
     let mut kept = Kept::new(MarkerKind::default(), Matching::Max);
     let bytes = noise(5, CAPACITY as usize + (64 << 10));
     kept.send(&bytes, 64 << 10);

@@ -1,4 +1,4 @@
-//! Chunks that are named by their tags alone: what crosses, and what becomes of a tag that leads to other bytes.
+//! Chunks named by their tags alone: bytes across, and tags of other bytes.
 
 mod mistakes;
 mod parts;
@@ -11,8 +11,8 @@ use rand_pcg::rand_core::{Rng as _, SeedableRng as _};
 
 use super::verify::{CAPACITY, LANE, SEED, sender_config};
 use crate::contract::{
-    Behind, ChunkPlace, Decoder as _, DecoderLog as _, Delivery, Encoder as _, EncoderNames as _, Feedback,
-    Payload, PeerSender, PeerState, Repair, SendEvent, StorePort as _, StoreReply, StoreRequest,
+    ChunkPlace, Decoder as _, DecoderLog as _, Delivery, Encoder as _, EncoderNames as _, Feedback, Parts,
+    Payload, PeerSender, PeerState, Repair, SendEvent, StorePort as _, StoreReply, StoreRequest, Tail,
 };
 use crate::entropy::Entropy;
 use crate::plan::Layers;
@@ -30,7 +30,7 @@ struct Halves {
     sender: Sender,
     receiver: Receiver,
     chunks: BTreeMap<u64, Bytes>,
-    /// The next chunk that is read by its tag is another one.
+    /// The next chunk read by its tag is another one.
     mistakes: bool,
     asks_neighbours: bool,
     plan: Plan,
@@ -105,8 +105,8 @@ impl Halves {
         let mut delivered = Vec::new();
         while !plain.is_empty() {
             let (flow, most) = (FlowId(1), 1 << 16);
-            let end = self.sender.block_end(flow, &self.plan, plain, Behind::Nothing, most, self.now);
-            let (block, rest) = plain.split_at(end);
+            let cut = self.sender.cut(flow, &self.plan, plain, Tail::EndOfStream, most, self.now);
+            let (block, rest) = plain.split_at(cut.len);
             plain = rest;
             let payload = Payload {
                 flow,
@@ -114,6 +114,7 @@ impl Halves {
                 plain: Bytes::copy_from_slice(block),
                 fin: false,
                 plan: Some(self.plan),
+                parts: cut.parts,
             };
             self.offset += block.len() as u64;
             let mut out = Vec::new();
@@ -124,7 +125,7 @@ impl Halves {
                 let mut feedback = Vec::new();
                 self.receiver.poll_frame(true, &mut feedback);
                 self.answer(&feedback);
-                while self.sender.poll_repair(Repair::Asked, &mut out)
+                while self.sender.poll_repair(Repair::Chunks(None), &mut out)
                     || self.sender.poll_repair(Repair::Block, &mut out)
                 {}
             }
@@ -135,7 +136,7 @@ impl Halves {
     /// Sends a block that is not delivered; returns its frames.
     fn send(&mut self, plain: Vec<u8>) -> Vec<u8> {
         let (plan, offset, plain, mut out) = (Some(self.plan), self.offset, Bytes::from(plain), Vec::new());
-        let payload = Payload { flow: FlowId(1), offset, plain, fin: false, plan };
+        let payload = Payload { flow: FlowId(1), offset, plain, fin: false, plan, parts: Parts::default() };
         self.sender.handle_payload(payload, LANE, self.now, &mut out);
         out
     }
@@ -226,7 +227,7 @@ fn edited(plain: &[u8], from: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_peer_takes_short_names_for_is_named_so_under_a_strong_digest() {
+fn short_names_go_with_a_strong_digest() {
     let plain = noise(1, 300_000);
     for below in [0, 256, SHORT_BELOW] {
         let mut halves = Halves::new(below);
@@ -249,7 +250,7 @@ fn what_the_peer_takes_short_names_for_is_named_so_under_a_strong_digest() {
 }
 
 #[test]
-fn chunks_of_less_than_64_bytes_are_named_only_where_nothing_compresses_them() {
+fn chunks_below_64_bytes_are_named_only_without_compression() {
     let plain = noise(7, 100_000);
     for (entropy, least) in [(Entropy::None, LEAST_NAMED as u32), (Entropy::Zstd(1), 64)] {
         let mut halves = Halves::with_shape(SHORT_BELOW, Shape::tree(2, 32).unwrap());
@@ -264,7 +265,7 @@ fn chunks_of_less_than_64_bytes_are_named_only_where_nothing_compresses_them() {
 }
 
 #[test]
-fn a_block_that_is_known_in_many_pieces_is_named_so_once() {
+fn block_known_in_many_pieces_is_named_so_once() {
     let mut plain = noise(5, 400_000);
     let mut halves = Halves::new(SHORT_BELOW);
     assert_eq!(halves.cross(&plain), plain);
@@ -280,12 +281,12 @@ fn a_block_that_is_known_in_many_pieces_is_named_so_once() {
 }
 
 #[test]
-fn a_tag_that_leads_to_other_bytes_costs_its_block_once() {
+fn tag_of_other_bytes_costs_its_block_once() {
     let plain = noise(2, 200_000);
     let mut halves = Halves::new(SHORT_BELOW);
     halves.cross(&plain);
     halves.cross(&edited(&plain, 3000));
-    // The store has another chunk by the tag of one that is named so: somebody made both.
+    // The store has another chunk by the tag of one named so: somebody made both.
     let short =
         halves.names.iter().filter(|entry| entry.name.is_short()).max_by_key(|entry| entry.len).unwrap();
     let (tag, len) = (short.name.tag(), short.len as usize);
@@ -313,7 +314,7 @@ fn a_tag_that_leads_to_other_bytes_costs_its_block_once() {
 }
 
 #[test]
-fn a_log_that_is_wrong_is_not_relied_on_again_though_blocks_have_tags() {
+fn wrong_log_is_not_relied_on_again_despite_tags() {
     let (old, new) = (noise(4, 200_000), noise(6, 50_000));
     let mut halves = Halves::new(SHORT_BELOW);
     halves.plan.layers = Layers::Both;
@@ -346,7 +347,7 @@ fn a_log_that_is_wrong_is_not_relied_on_again_though_blocks_have_tags() {
 }
 
 #[test]
-fn what_a_tag_should_have_led_to_is_put_though_nothing_of_its_block_was_new() {
+fn right_chunk_of_a_tag_is_put_without_news() {
     let plain = noise(7, 9000);
     let mut halves = Halves::new(SHORT_BELOW);
     halves.cross(&plain);
@@ -372,21 +373,21 @@ fn named_in_flight(seed: u64) -> (Halves, u64) {
     (halves, seq)
 }
 
-/// Asks for the first chunk that a block names.
+/// Asks for the first chunk a block names.
 fn first_chunk(seq: u64, reason: ChunkReason) -> Feedback {
     Feedback::Chunks(ChunkRequest { seq, reason, indexes: vec![0] })
 }
 
 #[test]
-fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
+fn absent_chunk_already_crossing_does_not_cross_again() {
     let (mut halves, seq) = named_in_flight(9);
     let (mut out, lane, now) = (Vec::new(), LANE, halves.now);
     let mut crosses = |reason| {
         halves.sender.handle_feedback(first_chunk(seq, reason), now).unwrap();
         out.clear();
         let sender = &mut halves.sender;
-        while sender.poll_repair(Repair::Asked, &mut out)
-            || sender.poll_repair(Repair::Lacked(lane), &mut out)
+        while sender.poll_repair(Repair::Chunks(None), &mut out)
+            || sender.poll_repair(Repair::Chunks(Some(lane)), &mut out)
         {}
         (out.len() > 9000, halves.sender.stats().absent)
     };
@@ -397,7 +398,7 @@ fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
 }
 
 #[test]
-fn what_goes_once_more_by_its_names_brings_what_is_absent() {
+fn block_sent_once_more_by_names_brings_absent_chunks() {
     let whole = |seq| Feedback::Refetch(Refetch { reason: RefetchReason::Missing, seqs: vec![seq] });
     let by_chunk = |seq| first_chunk(seq, ChunkReason::Shed);
     for ask in [whole as fn(u64) -> Feedback, by_chunk] {
@@ -406,7 +407,7 @@ fn what_goes_once_more_by_its_names_brings_what_is_absent() {
         // What it is asked for crosses, and is lost with all lanes.
         halves.sender.handle_feedback(ask(seq), now).unwrap();
         while halves.sender.poll_repair(Repair::Block, &mut out)
-            || halves.sender.poll_repair(Repair::Asked, &mut out)
+            || halves.sender.poll_repair(Repair::Chunks(None), &mut out)
         {}
         assert!(out.len() > 9000, "{} bytes", out.len());
         halves.sender.handle_lane_lost(LANE);
@@ -418,13 +419,13 @@ fn what_goes_once_more_by_its_names_brings_what_is_absent() {
         );
         halves.sender.handle_feedback(first_chunk(seq, ChunkReason::Absent), now).unwrap();
         out.clear();
-        while halves.sender.poll_repair(Repair::Lacked(LANE), &mut out) {}
+        while halves.sender.poll_repair(Repair::Chunks(Some(LANE)), &mut out) {}
         assert!(out.len() > 9000, "{} bytes", out.len());
     }
 }
 
 #[test]
-fn what_was_asked_for_and_goes_once_more_by_its_names_does_not_say_that_it_was_there() {
+fn requested_chunk_of_a_resent_block_proves_nothing() {
     let mut halves = Halves::new(SHORT_BELOW);
     (0..17).for_each(|seed| drop(halves.cross(&noise(seed, 9000))));
     let (first, now, mut out) = (halves.sender.stats().blocks, halves.now, Vec::new());
@@ -434,7 +435,7 @@ fn what_was_asked_for_and_goes_once_more_by_its_names_does_not_say_that_it_was_t
         let reason = if seq == first { ChunkReason::Shed } else { ChunkReason::Absent };
         halves.sender.handle_feedback(first_chunk(seq, reason), now).unwrap();
     }
-    while halves.sender.poll_repair(Repair::Asked, &mut out) {}
+    while halves.sender.poll_repair(Repair::Chunks(None), &mut out) {}
     assert!(out.len() > 9000, "{} bytes", out.len());
     halves.sender.handle_lane_lost(LANE);
     out.clear();
@@ -453,7 +454,7 @@ fn what_was_asked_for_and_goes_once_more_by_its_names_does_not_say_that_it_was_t
 }
 
 #[test]
-fn what_others_told_of_is_named_in_full_where_neighbours_are_asked() {
+fn announced_chunk_has_its_full_name_among_neighbours() {
     let plain = noise(8, 200_000);
     let mut other = Halves::new(SHORT_BELOW);
     other.cross(&plain);

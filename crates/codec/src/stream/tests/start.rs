@@ -100,7 +100,7 @@ fn lost_log_of_either_end_starts_over_at_both() {
 }
 
 #[test]
-fn log_too_small_to_compare_is_called_that_at_both_ends() {
+fn log_too_small_to_compare_is_reported_at_both_ends() {
     let mut halves = Halves::new(Matching::Max);
     halves.reconnect(None);
     halves.cross(&noise(1, 160));
@@ -110,7 +110,7 @@ fn log_too_small_to_compare_is_called_that_at_both_ends() {
 }
 
 #[test]
-fn sender_with_less_of_the_log_resumes_that_much() {
+fn sender_with_less_of_the_log_resumes_its_part() {
     let mut halves = halves();
     let claim = halves.receiver.claim();
     halves.sender.set_limit(200_000, halves.now);

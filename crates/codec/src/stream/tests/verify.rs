@@ -7,8 +7,8 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use crate::contract::{
-    Behind, Decoder, DecoderLog as _, Delivery, Encoder, EncoderLog as _, Feedback, LogStart, Payload,
-    PeerSender, PeerState, Repair, SavedLog, SendEvent,
+    Decoder, DecoderLog as _, Delivery, Encoder, EncoderLog as _, Feedback, LogStart, Parts, Payload,
+    PeerSender, PeerState, Repair, SavedLog, SendEvent, Tail,
 };
 use crate::entropy::Entropy;
 use crate::log::{Log, LogOffset, RangeSet};
@@ -73,6 +73,7 @@ impl Halves {
             plain: Bytes::copy_from_slice(plain),
             fin: false,
             plan: Some(self.plan),
+            parts: Parts::default(),
         };
         self.offset += plain.len() as u64;
         let mut out = Vec::new();
@@ -86,7 +87,7 @@ impl Halves {
         self.talk(out)
     }
 
-    /// Lets time pass that the receiver may have waited for, and both sides say all they have to; returns what was
+    /// Lets time pass the receiver may have waited for, and both sides say all they have to; returns what was
     /// delivered.
     pub(crate) fn pass(&mut self, time: Now) -> Vec<Bytes> {
         self.now += time;
@@ -157,7 +158,9 @@ impl Halves {
             self.sender.handle_feedback(feedback, self.now).unwrap();
             frames = &frames[used..];
         }
-        while self.sender.poll_repair(Repair::Asked, out) || self.sender.poll_repair(Repair::Block, out) {}
+        while self.sender.poll_repair(Repair::Chunks(None), out)
+            || self.sender.poll_repair(Repair::Block, out)
+        {}
     }
 }
 
@@ -167,7 +170,7 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_damaged_log_costs_a_refetch_and_never_a_wrong_byte() {
+fn damaged_log_costs_a_refetch_and_never_a_byte() {
     [Matching::Max, Matching::Chunk].into_iter().for_each(damage_one_byte);
 }
 
@@ -179,7 +182,7 @@ fn damage_one_byte(matching: Matching) {
     assert_eq!(halves.cross(&plain), [&plain[..]]);
     assert_eq!((halves.receiver.stats().mismatches, halves.sender.stats().mismatches), (1, 1));
     assert_eq!(halves.sender.stats().resent, 1);
-    // What the wrong block referred to is forgotten, and was learnt anew from the block that was sent again.
+    // What the wrong block referred to is forgotten, and was learnt anew from the block sent again.
     assert_eq!(halves.cross(&plain), [&plain[..]]);
     assert_eq!(halves.receiver.stats().mismatches, 1);
 }
@@ -207,7 +210,7 @@ fn repeated_mismatches_start_a_new_epoch() {
 }
 
 #[test]
-fn wrong_blocks_of_an_epoch_that_is_over_start_no_further_one() {
+fn wrong_blocks_of_a_past_epoch_start_no_other() {
     let mut halves = Halves::new(Matching::Max);
     let known = noise(1, 20_000);
     assert_eq!(halves.cross(&known), [&known[..]]);
@@ -226,7 +229,7 @@ fn wrong_blocks_of_an_epoch_that_is_over_start_no_further_one() {
 }
 
 #[test]
-fn a_stream_that_failed_begins_afresh_with_the_block_after() {
+fn failed_stream_begins_afresh_with_the_next_block() {
     let mut halves = Halves::new(Matching::Max);
     let mut on_the_wire = |seed, fails| {
         if fails {
@@ -244,7 +247,7 @@ fn a_stream_that_failed_begins_afresh_with_the_block_after() {
 }
 
 #[test]
-fn chunks_that_share_a_hash_cost_one_repair_a_block_and_never_a_wrong_byte() {
+fn chunks_with_equal_hashes_cost_one_repair_per_block() {
     for bits in [0, 4, 8, 12, 16] {
         let mut halves = Halves::new(Matching::Chunk);
         halves.sender.plant_collisions(bits);
@@ -260,7 +263,7 @@ fn chunks_that_share_a_hash_cost_one_repair_a_block_and_never_a_wrong_byte() {
 }
 
 #[test]
-fn a_block_that_was_mistaken_once_is_not_mistaken_again() {
+fn mistaken_block_is_not_mistaken_again() {
     // With so many bits, some chunk of the short block looks like one of the long, and none like its neighbours.
     let mut halves = Halves::new(Matching::Chunk);
     halves.sender.plant_collisions(13);
@@ -275,7 +278,7 @@ fn a_block_that_was_mistaken_once_is_not_mistaken_again() {
 }
 
 #[test]
-fn a_sender_without_bytes_takes_less_than_a_quarter_of_the_receivers_log() {
+fn sender_without_bytes_takes_below_a_quarter_of_memory() {
     let capacity = 8 << 20;
     let plan = Plan { matching: Matching::Chunk, entropy: Entropy::None, ..Plan::default() };
     let mut halves = Halves::with(plan, capacity);
@@ -290,7 +293,7 @@ fn a_sender_without_bytes_takes_less_than_a_quarter_of_the_receivers_log() {
 }
 
 #[test]
-fn a_plan_for_max_match_without_bytes_is_carried_out_by_chunk_match() {
+fn max_match_without_bytes_is_done_by_chunk_match() {
     let mut halves = Halves::new(Matching::Chunk);
     halves.plan.matching = Matching::Max;
     let plain = noise(3, 30_000);
@@ -310,7 +313,7 @@ fn a_sender_without_bytes_judges_a_claim_by_its_samples() {
     let copied = halves.receiver.stats().copied;
     assert_eq!(halves.cross(&blocks[2]), [&blocks[2][..]]);
     assert_eq!(halves.receiver.stats().copied, copied + 50_000);
-    // One sample that differs is enough, and so is one that nobody could compare.
+    // One sample that differs is enough, and so is one nobody could compare.
     let mut wrong = claim.clone();
     wrong.samples[1].digest ^= 1;
     assert_eq!(halves.reconnect(Some(wrong)), None);
@@ -322,7 +325,7 @@ fn a_sender_without_bytes_judges_a_claim_by_its_samples() {
 }
 
 #[test]
-fn a_sender_without_bytes_finds_what_was_saved_of_its_log() {
+fn sender_without_bytes_finds_its_saved_log() {
     let plan = Plan { matching: Matching::Chunk, entropy: Entropy::None, ..Plan::default() };
     let mut halves = Halves::with(plan, CAPACITY);
     let blocks: Vec<Vec<u8>> = (0..6).map(|seed| noise(seed, 50_000)).collect();
@@ -340,20 +343,27 @@ fn a_sender_without_bytes_finds_what_was_saved_of_its_log() {
     for block in &blocks {
         assert_eq!(halves.cross(block), [&block[..]]);
     }
-    // Saved bytes are cut into chunks anew from where each piece begins, not from where each block did.
+    // Saved bytes are cut into chunks anew from the beginning of each piece, not of each block.
     let copied = halves.receiver.stats().copied - copied;
     assert!(copied > 290_000, "{copied}");
     let memory = halves.sender.stats().memory - halves.sender.stats().kept;
     assert!(memory < CAPACITY / 3, "{memory}");
 }
 
-/// A block of flow 2 that begins at `offset`.
+/// A block of flow 2 beginning at `offset`.
 fn payload(plan: Plan, offset: u64, plain: &[u8]) -> Payload {
-    Payload { flow: FlowId(2), offset, plain: Bytes::copy_from_slice(plain), fin: false, plan: Some(plan) }
+    Payload {
+        flow: FlowId(2),
+        offset,
+        plain: Bytes::copy_from_slice(plain),
+        fin: false,
+        plan: Some(plan),
+        parts: Parts::default(),
+    }
 }
 
 #[test]
-fn a_repeat_whose_lane_was_lost_crosses_again_in_as_few_bytes() {
+fn repeat_from_a_lost_lane_crosses_again_as_small() {
     for matching in [Matching::Max, Matching::Chunk] {
         let mut halves = Halves::new(matching);
         let (plain, lane) = (noise(4, 60_000), LaneId(2));
@@ -375,14 +385,14 @@ fn a_repeat_whose_lane_was_lost_crosses_again_in_as_few_bytes() {
 }
 
 #[test]
-fn what_goes_on_repeating_is_one_block_however_short_blocks_are() {
+fn continued_repeat_is_one_block_under_any_limit() {
     let mut halves = Halves::new(Matching::Max);
     let (plan, now, most) = (halves.plan, halves.now, 4096);
     let mut plain = noise(5, 60_000);
     halves.cross(&plain);
     plain[40_000] ^= 1;
     let end = |sender: &mut Sender, from: usize| {
-        from + sender.block_end(FlowId(2), &plan, &plain[from..], Behind::Nothing, most, now)
+        from + sender.cut(FlowId(2), &plan, &plain[from..], Tail::EndOfStream, most, now).len
     };
     assert_eq!(end(&mut halves.sender, 0), most, "nothing is known of the flow");
     halves.sender.handle_payload(payload(plan, 0, &plain[..most]), LANE, now, &mut Vec::new());
@@ -393,7 +403,7 @@ fn what_goes_on_repeating_is_one_block_however_short_blocks_are() {
 }
 
 #[test]
-fn what_came_to_a_released_log_that_shrank_is_not_referred_to() {
+fn bytes_in_a_released_shrunk_log_are_not_sources() {
     let mut halves = Halves::new(Matching::Max);
     let blocks: Vec<Vec<u8>> = (0..8).map(|seed| noise(seed, 50_000)).collect();
     let mut saved = SavedLog { epoch: 1, log: Log::new(CAPACITY as usize), ranges: RangeSet::default() };
@@ -464,7 +474,7 @@ fn requests_for_wrong_blocks_are_bounded_until_they_leave() {
 }
 
 #[test]
-fn a_flow_that_comes_back_to_its_lane_is_compressed_again() {
+fn flow_back_on_its_lane_is_compressed_again() {
     let mut halves = Halves::new(Matching::Max);
     let text = |number: u32| -> Vec<u8> {
         (0..1500u32).flat_map(|i| format!("{:x} ", i.wrapping_mul(number * 7919)).into_bytes()).collect()
@@ -486,7 +496,7 @@ fn a_flow_that_comes_back_to_its_lane_is_compressed_again() {
 }
 
 #[test]
-fn a_mismatch_is_said_again_after_a_lane_was_lost_and_counts_once() {
+fn mismatch_resent_after_a_lost_lane_counts_once() {
     let mut halves = Halves::new(Matching::Max);
     let plain = noise(1, 20_000);
     halves.cross(&plain);
@@ -516,7 +526,7 @@ fn a_mismatch_is_said_again_after_a_lane_was_lost_and_counts_once() {
 }
 
 #[test]
-fn a_block_that_comes_late_does_not_take_its_context_from_the_flow_that_has_it_now() {
+fn late_block_leaves_the_context_to_its_new_flow() {
     let mut halves = Halves::new(Matching::Max);
     let text = |number: u32| -> Vec<u8> {
         (0..1500u32).flat_map(|i| format!("{:x} ", i.wrapping_mul(number * 7919)).into_bytes()).collect()

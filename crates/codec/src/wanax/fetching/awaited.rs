@@ -1,8 +1,7 @@
-//! Chunks that are named before the block that brings them is there: they are read once it is.
+//! Chunks named before the block bringing them is there: they are read once it is.
 //!
-//! The name says in which block the chunk is, and that one was sent earlier; so whoever waits, waits for a lower
-//! sequence number, and never in a circle. The sending half keeps a block until it is acknowledged, so it can be asked
-//! for again; that is done once, however many wait for it.
+//! The name tells the chunk's block, and its sequence number is lower; so no wait is circular. The sending half keeps a
+//! block until it is acknowledged, so it can be requested again; once, however many wait for it.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +11,13 @@ use crate::Now;
 use crate::transfer::timed::{Due, Timed};
 use crate::wire::ChunkReason;
 
-/// Blocks that others wait for.
+/// Blocks others wait for.
 #[derive(Default)]
 pub(crate) struct Awaited {
     blocks: Timed<Await>,
 }
 
-/// A block that is waited for.
+/// A block waited for.
 struct Await {
     /// Who waits: each has entries among the fetching ones.
     waiting: BTreeSet<u64>,
@@ -53,7 +52,7 @@ impl Awaited {
         self.blocks.contains(seq)
     }
 
-    /// Takes those who wait for a block, which is there.
+    /// Takes the waiters for an arrived block.
     pub(crate) fn take(&mut self, seq: u64) -> BTreeSet<u64> {
         self.blocks.remove(seq).map(|block| block.waiting).unwrap_or_default()
     }
@@ -73,8 +72,8 @@ impl Awaited {
         self.blocks.clear();
     }
 
-    /// Asks anew, with the next [`Self::overdue`], for what was asked for: that may have been lost with a lane.
-    pub(crate) fn restate(&mut self) {
+    /// Repeats requests with the next [`Self::overdue`]: they may have been lost with a lane.
+    pub(crate) fn resend_control_state(&mut self) {
         for seq in self.blocks.such(|block| block.asked) {
             self.blocks.change(seq, |block| block.deadline = Now::ZERO);
         }
@@ -112,7 +111,7 @@ impl Awaited {
 }
 
 impl Fetching {
-    /// Lets an entry wait for the block that brings its chunk.
+    /// Lets an entry wait for the block bringing its chunk.
     pub(crate) fn wait(&mut self, fetch: &mut Fetch, index: u32, seq: u64, patience: Now, now: Now) {
         self.counts.waited += 1;
         fetch.awaited.entry(seq).or_default().push(index);
@@ -120,7 +119,7 @@ impl Fetching {
         self.note_wanted(seq);
     }
 
-    /// Goes on with the entries that waited for a block, which is there and, if there is a store, was put.
+    /// Goes on with the entries behind a block, arrived and, with a store, put.
     pub(crate) fn handle_arrived(&mut self, seq: u64, now: Now) {
         let waiting = self.awaited.take(seq);
         self.note_wanted(seq);
@@ -135,8 +134,8 @@ impl Fetching {
         }
     }
 
-    /// Returns at most `most` blocks to be asked for, since others wait for what they bring; not those that are being
-    /// fetched themselves, or that `is_known` says are there.
+    /// Returns at most `most` blocks to be requested for their waiters; not those being fetched themselves, or there,
+    /// as `is_known` says.
     pub(crate) fn overdue_blocks(
         &mut self,
         now: Now,
@@ -157,7 +156,7 @@ mod tests {
     const PATIENCE: Now = Now::from_millis(100);
 
     #[test]
-    fn the_block_that_is_to_be_asked_for_first_says_when() {
+    fn first_block_to_be_requested_sets_the_deadline() {
         let ms = Now::from_millis;
         let mut awaited = Awaited::default();
         for (seq, waiting, now) in [(7, 20, 0), (5, 21, 10), (7, 22, 20)] {
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(awaited.deadline(), Some(ms(410)));
         assert_eq!(awaited.overdue(ms(410), PATIENCE, 9, |_| true), [0; 0]);
         assert_eq!(awaited.deadline(), Some(ms(510)));
-        awaited.restate();
+        awaited.resend_control_state();
         assert_eq!(awaited.deadline(), Some(ms(0)), "what was asked for");
         awaited.leave(7, 20);
         assert_eq!(awaited.deadline(), Some(ms(0)));

@@ -23,11 +23,11 @@ pub(crate) struct Fetch {
     pub(crate) chunks: Vec<Option<Bytes>>,
     /// How many are not.
     pub(crate) wanting: usize,
-    /// Blocks that are not there yet, and the entries whose chunks come with them.
+    /// Missing blocks, and the entries of their chunks.
     pub(crate) awaited: BTreeMap<u64, Vec<u32>>,
     /// What names were made with, if there is a store to ask.
     pub(crate) key: Option<NameKey>,
-    /// Tickets of questions where chunks are that were not answered, and which entries those are.
+    /// Tickets of unanswered questions for places, and their entries.
     pub(crate) peeks: BTreeMap<u64, Vec<u32>>,
     /// Tickets of reads that were not answered, by entry.
     pub(crate) reads: BTreeMap<u64, u32>,
@@ -51,7 +51,7 @@ pub(crate) struct Fetch {
 pub(crate) type Blocks = Timed<Fetch>;
 
 impl Blocks {
-    /// Returns the blocks that wait for the store.
+    /// Returns the blocks waiting for the store.
     pub(crate) fn reading(&self) -> Vec<u64> {
         self.such(|fetch| !fetch.reads.is_empty())
     }
@@ -105,6 +105,6 @@ pub(crate) fn size_of_fetch(copies: &[Copy], literals: &[u8], entries: &[NameEnt
     size_of::<Fetch>() + literals.len() + size_of_val(copies) + entries.len() * each + chunks
 }
 
-/// What tickets and what was asked for take beside, about.
+/// Memory of tickets and requests beside, about.
 const ENTRY: usize = 128;
 const LONGEST_ASK: Now = Now::from_secs(30);

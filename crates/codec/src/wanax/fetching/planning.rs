@@ -1,4 +1,4 @@
-//! Which chunks of a block are read, and which are asked for over the network.
+//! Plans: chunks to be read, and chunks to be requested over the network.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,49 @@ use super::Fetching;
 use super::blocks::Fetch;
 use crate::Now;
 use crate::contract::{ChunkPlace, Purpose, StoreRequest, StoreState};
+use crate::wanax::backlog::Backlog;
+use crate::wanax::gain::Gain;
 use crate::wanax::path::{Demand, PathRate};
-use crate::wanax::shed::{Disk, Entry, Path, Source};
+use crate::wanax::shed::{Disk, Entry, Path, Planner, Source};
 use crate::wire::{ChunkReason, Sought};
 
+/// The knowledge behind plans: disks, path, and the benefit of shedding.
+pub(crate) struct Plans {
+    planner: Planner,
+    /// Chunks taking a read, and their entries of the block.
+    planned: (Vec<Entry>, Vec<u32>),
+    pub(crate) state: StoreState,
+    /// The lowest rate of the path in plans of reads that may still wait here, not requested from the store.
+    planned_rate: u64,
+    /// The path without the queue at the far side, at the known rate.
+    pub(crate) path: Path,
+    /// The rate of plans.
+    pub(crate) hoped_rate: u64,
+    /// The neighbours' requests under way when the rate was learnt: they are in the rate.
+    others_then: u64,
+    pub(crate) backlog: Backlog,
+    /// Whether it pays to shed the own disk.
+    pub(crate) gain: Gain,
+}
+
+impl Default for Plans {
+    fn default() -> Self {
+        Self {
+            planner: Planner::default(),
+            planned: Default::default(),
+            state: StoreState { taking: true, ..StoreState::default() },
+            planned_rate: u64::MAX,
+            path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0, others: 0 },
+            hoped_rate: 0,
+            others_then: 0,
+            backlog: Backlog::default(),
+            gain: Gain::default(),
+        }
+    }
+}
+
 impl Fetching {
-    /// Asks the store where some chunks are, on which the plan depends.
+    /// Asks the store for the places of some chunks, the basis of the plan.
     pub(crate) fn peek(&mut self, fetch: &mut Fetch, indexes: Vec<u32>, now: Now) {
         let Some(key) = fetch.key.clone().filter(|_| !indexes.is_empty()) else { return };
         let entries = indexes.iter().filter_map(|index| fetch.entries.get(*index as usize));
@@ -22,7 +59,7 @@ impl Fetching {
         self.requests.push_back(StoreRequest::Peek { ticket, chunks, key, purpose: Purpose::Plan });
     }
 
-    /// Decides which of the chunks whose places were asked for are read and which are asked for [Wanax §3.4].
+    /// Decides the way of each chunk with known places: read or requested [Wanax §3.4].
     pub(crate) fn plan(
         &mut self,
         fetch: &mut Fetch,
@@ -33,7 +70,7 @@ impl Fetching {
     ) {
         // Neighbours may have asked for more time for what is read already.
         let before = fetch.read_deadline.filter(|_| !fetch.reads.is_empty());
-        let (mut entries, mut indexes) = std::mem::take(&mut self.planned);
+        let (mut entries, mut indexes) = std::mem::take(&mut self.plans.planned);
         entries.clear();
         indexes.clear();
         let mut near = Vec::new();
@@ -59,23 +96,23 @@ impl Fetching {
         near.into_iter().for_each(|index| self.read(fetch, index, None));
         self.divide(fetch, &entries, &indexes, neighbours, now);
         fetch.read_deadline = fetch.read_deadline.max(before);
-        self.planned = (entries, indexes);
+        self.plans.planned = (entries, indexes);
     }
 
-    /// Takes how the store stands. Where the path turned out to carry much more than was planned with, as after a start,
-    /// those reads are planned again that the store was not asked for yet.
+    /// Takes how the store stands. Where the path turned out to carry much more than was planned with, as after a
+    /// start, those reads are planned again the store was not asked for yet.
     pub(crate) fn handle_state(&mut self, state: StoreState, now: Now) {
-        self.state = state;
+        self.plans.state = state;
         self.note_disk(now);
         if self.reads.held_back() == 0 {
-            self.planned_rate = u64::MAX;
-        } else if self.hoped_rate / 2 > self.planned_rate {
+            self.plans.planned_rate = u64::MAX;
+        } else if self.plans.hoped_rate / 2 > self.plans.planned_rate {
             self.plan_again(now);
         }
     }
 
     fn plan_again(&mut self, now: Now) {
-        self.planned_rate = u64::MAX;
+        self.plans.planned_rate = u64::MAX;
         let Self { blocks, reads, .. } = self;
         let mut withdrawn = Vec::new();
         for seq in blocks.reading() {
@@ -119,12 +156,12 @@ impl Fetching {
     ) {
         let others = self.of_others();
         let disks = self.disks(others, neighbours);
-        let sheds = self.gain.sheds(self.state.service_time, now);
-        let bytes_per_s = if sheds { self.hoped_rate } else { 0 };
+        let sheds = self.plans.gain.sheds(self.plans.state.service_time, now);
+        let bytes_per_s = if sheds { self.plans.hoped_rate } else { 0 };
         let path = Path { bytes_per_s, ..self.path(now) };
-        let sources = self.planner.plan(entries, &disks, &path).to_vec();
+        let sources = self.plans.planner.plan(entries, &disks, &path).to_vec();
         if sources.contains(&Source::Disk(0)) {
-            self.planned_rate = self.planned_rate.min(self.hoped_rate);
+            self.plans.planned_rate = self.plans.planned_rate.min(self.plans.hoped_rate);
         }
         let mut shed = BTreeSet::new();
         for ((&index, entry), source) in indexes.iter().zip(entries).zip(sources) {
@@ -142,12 +179,13 @@ impl Fetching {
         self.note_disk(now);
         if !shed.is_empty() {
             let reads = u32::try_from(shed.len()).unwrap_or(u32::MAX);
-            let trial = self.gain.begin(reads, self.state.service_time, now);
+            let trial = self.plans.gain.begin(reads, self.plans.state.service_time, now);
             fetch.trial = Some(fetch.trial.map_or(trial, |before| before.and(trial)));
         }
         // In the worst case each takes a read: what is late costs bytes.
         let reads = others.saturating_add(self.reads.len());
-        let deadline = now + fetch.patience + self.state.service_time.saturating_mul(reads).saturating_mul(2);
+        let deadline =
+            now + fetch.patience + self.plans.state.service_time.saturating_mul(reads).saturating_mul(2);
         fetch.read_deadline = fetch.read_deadline.filter(|_| !fetch.peeks.is_empty());
         if !fetch.reads.is_empty() {
             fetch.wait_for_reads(deadline);
@@ -156,8 +194,8 @@ impl Fetching {
     }
 
     /// Gives late reads more time if the store has brought something since they were last looked at, and brings the
-    /// rest, at that pace, before the network could, or if nothing is to be shed of its disk. Of a store that was opened anew no time of a read is known, so that
-    /// the plan cannot allow for it.
+    /// rest, at that pace, before the network could, or if nothing is to be shed of its disk. Of a store opened anew no
+    /// time of a read is known, so the plan cannot allow for it.
     pub(crate) fn wait_longer(&mut self, fetch: &mut Fetch, now: Now) -> bool {
         let planned = fetch.progress.as_mut().filter(|_| fetch.peeks.is_empty());
         let Some((took, left)) = planned.and_then(|progress| self.reads.look(progress, now)) else {
@@ -173,23 +211,23 @@ impl Fetching {
         true
     }
 
-    /// Says whether the network is to bring nothing that the own disk brings: that is fast, or it was in vain.
+    /// Says whether the network is to bring nothing the own disk brings: that is fast, or it was in vain.
     fn is_kept(&mut self, now: Now) -> bool {
-        let service_time = self.state.service_time;
+        let service_time = self.plans.state.service_time;
         let is_fast = service_time > Now::ZERO && !Disk { queued: 0, service_time }.is_slow();
-        is_fast || !self.gain.sheds(service_time, now)
+        is_fast || !self.plans.gain.sheds(service_time, now)
     }
 
     /// Notes whether the own disk has something to do.
     pub(crate) fn note_disk(&mut self, now: Now) {
         let is_idle = self.reads.queued(0) == 0 && self.of_others() == 0;
-        self.gain.handle_disk(is_idle, now);
+        self.plans.gain.handle_disk(is_idle, now);
     }
 
     /// The own disk, from which others wait for so many chunks, and those of neighbours, as they are for the planner.
     fn disks(&self, others: u32, neighbours: &[Disk]) -> Vec<Disk> {
         let queued = self.reads.queued(0).saturating_add(self.reads.for_chunks(others));
-        let own = Disk { queued, service_time: self.state.service_time };
+        let own = Disk { queued, service_time: self.plans.state.service_time };
         // What was asked since a neighbour last told its queue may not be in it.
         let theirs = (1..)
             .zip(neighbours)
@@ -197,33 +235,33 @@ impl Fetching {
         [own].into_iter().chain(theirs).collect()
     }
 
-    /// The path as it is for what is asked for now, at the rate that is known.
+    /// The path as it is for what is asked for now, at the rate known.
     fn path(&self, now: Now) -> Path {
-        let round_trip = self.path.round_trip.saturating_add(self.backlog.wait(now));
-        Path { round_trip, pending: self.asked_bytes, others: self.others(), ..self.path }
+        let round_trip = self.plans.path.round_trip.saturating_add(self.plans.backlog.wait(now));
+        Path { round_trip, pending: self.asked_bytes, others: self.others(), ..self.plans.path }
     }
 
-    /// What neighbours ask of the line beyond what they did when its rate was learnt.
+    /// The neighbours' requests on the line beyond those at the time of its rate.
     pub(crate) fn others(&self) -> u64 {
-        self.state.neighbours_pending.saturating_sub(self.others_then)
+        self.plans.state.neighbours_pending.saturating_sub(self.plans.others_then)
     }
 
     /// Takes what the path is like while nothing waits.
     pub(crate) fn set_path(&mut self, round_trip: Now, rate: PathRate) {
         let PathRate { known: bytes_per_s, hoped } = rate;
-        if bytes_per_s != self.path.bytes_per_s {
-            self.others_then = self.state.neighbours_pending;
+        if bytes_per_s != self.plans.path.bytes_per_s {
+            self.plans.others_then = self.plans.state.neighbours_pending;
         }
-        if !rate.is_hope() && self.hoped_rate > self.path.bytes_per_s {
-            self.backlog.end_hope();
+        if !rate.is_hope() && self.plans.hoped_rate > self.plans.path.bytes_per_s {
+            self.plans.backlog.end_hope();
         }
-        self.hoped_rate = hoped;
-        self.path = Path { round_trip, bytes_per_s, ..self.path };
+        self.plans.hoped_rate = hoped;
+        self.plans.path = Path { round_trip, bytes_per_s, ..self.plans.path };
     }
 
-    /// Returns what is known of what the far side has to send.
+    /// Returns the known demand on the far side.
     pub(crate) fn demand(&self, now: Now) -> Demand {
-        if self.backlog.is_overdue(now) {
+        if self.plans.backlog.is_overdue(now) {
             Demand::Overdue
         } else if self.reads.len() > 0 || !self.queue.is_empty() {
             Demand::Held
@@ -239,11 +277,11 @@ impl Fetching {
 
     /// Returns what the path is known to carry, and how long answers wait.
     pub(crate) fn path_now(&self, now: Now) -> (u64, Now) {
-        (self.path.bytes_per_s, self.backlog.wait(now))
+        (self.plans.path.bytes_per_s, self.plans.backlog.wait(now))
     }
 }
 
-/// After so long reads that were planned again are looked at, however many wait.
+/// After so long reads planned again are looked at, however many wait.
 const LONGEST_WAIT: Now = Now::from_secs(10);
-/// A disk that takes longer than this for a read is not waited for.
+/// A disk taking longer than this for a read is not waited for.
 const LONGEST_LOOK: Now = Now::from_secs(1);

@@ -1,7 +1,7 @@
-//! Blocks that wait until there is room to fetch what they name.
+//! Blocks waiting until there is room to fetch what they name.
 //!
-//! A block that is being fetched takes the memory of all its chunks, and without them a hundredth of that. Where many
-//! flows wait for one disk, to ask for the rest whole would send what the store has.
+//! A block being fetched takes the memory of all its chunks, and without them a hundredth of that. If many flows wait
+//! for one disk, a request for the whole rest would send chunks of the store.
 
 use std::collections::BTreeMap;
 
@@ -34,22 +34,21 @@ pub(crate) struct Queued {
 /// What there is room for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// The most bytes that blocks may take which are being fetched, with all their chunks: what counts is memory, and
-    /// blocks may be short.
+    /// The most bytes of blocks being fetched, with all their chunks: memory counts, and blocks may be short.
     pub(crate) fetching: usize,
-    /// What a block may take beyond that which is older than all of them: they may wait for what it brings.
+    /// The bytes of a block beyond that, if it is older than all of them: they may wait for its content.
     pub(crate) oldest: usize,
-    /// The most that blocks take which wait for room.
+    /// The most bytes of blocks in the queue.
     pub(crate) queued: usize,
-    /// The most reads of a disk for which the store is asked at a time, however fast it is: it turns away what is too much
-    /// for it, which is then asked for over the network.
+    /// The most reads of a disk at the store at a time, however fast it is: the store turns away any excess, to be
+    /// requested over the network.
     pub(crate) reads: usize,
 }
 
 impl Room {
-    /// Returns for how many reads of a disk the store is asked at a time that takes so long for each: enough for
-    /// [`HANDS_FULL`], since what it was asked for is not planned again. Of a store that takes no time, or of which that is
-    /// not known yet, as many as it has `done` since nothing waited.
+    /// Returns the reads of a disk at the store at a time, for this time of each: enough for [`HANDS_FULL`], since
+    /// reads at the store are not planned again. For a store of no time, or of unknown time, as many as it has `done`
+    /// since nothing waited.
     pub(crate) fn reads_of(&self, service_time: Now, done: usize) -> usize {
         let for_a_while = HANDS_FULL.as_micros().checked_div(service_time.as_micros());
         let reads = for_a_while.map_or(done, |reads| usize::try_from(reads).unwrap_or(usize::MAX));
@@ -132,7 +131,8 @@ impl Queued {
 }
 
 impl Fetching {
-    /// Fetches what a block names, at once or when there is room; returns false if there is none for that either.
+    /// Fetches a block's named chunks, at once or when there is room; returns false if there is none for the queue
+    /// either.
     pub(crate) fn start(&mut self, wanted: &Wanted<'_>, arrived: &Arrived, patience: Now, now: Now) -> bool {
         let is_next = self.queue.first().is_none_or(|first| wanted.head.seq < first);
         if is_next && self.has_room(wanted) {
@@ -144,7 +144,7 @@ impl Fetching {
         has_room
     }
 
-    /// Notes whether a block waits for room that others wait for, after either has changed.
+    /// Notes whether a block waits for room others wait for, after either has changed.
     pub(crate) fn note_wanted(&mut self, seq: u64) {
         if self.queue.contains(seq) && self.awaited.contains(seq) {
             self.wanted.insert(seq);
@@ -153,15 +153,15 @@ impl Fetching {
         }
     }
 
-    /// Takes a block that waits for room.
+    /// Takes a block waiting for room.
     pub(crate) fn take_queued(&mut self, seq: u64) -> Option<Queued> {
         let queued = self.queue.take(seq);
         self.note_wanted(seq);
         queued
     }
 
-    /// Starts as many of the blocks that wait for room as there is room for. Returns one to be asked for whole, which
-    /// takes no room here, if all that are fetched wait for such and nothing makes room.
+    /// Starts as many of the blocks waiting for room as there is room for. Returns one to be asked for whole, taking no
+    /// room here, if all that are fetched wait for such and nothing makes room.
     pub(crate) fn start_queued(
         &mut self,
         key: Option<&NameKey>,
@@ -179,12 +179,12 @@ impl Fetching {
         self.take_queued(seq).map(|queued| queued.head)
     }
 
-    /// Whether all that are fetched wait for other blocks, so that nothing makes room.
+    /// Whether all that are fetched wait for other blocks, so nothing makes room.
     pub(crate) fn is_stuck(&self) -> bool {
         self.reads.len() == 0 && self.asked_bytes == 0
     }
 
-    /// The oldest block of all waits for none that waits here, so with it something goes on.
+    /// The oldest block of all waits for none waiting here, so with it something goes on.
     fn has_room(&self, wanted: &Wanted<'_>) -> bool {
         let Some(oldest) = self.blocks.first() else { return true };
         let more = if wanted.head.seq < oldest { self.room.oldest } else { 0 };

@@ -1,26 +1,25 @@
-//! Reads that the store is not asked for yet, since it has enough to do.
+//! Reads the store is not asked for yet, since it has enough to do.
 //!
-//! Each disk has a lane of its own, so none waits for what another one is slow with, and what takes no disk waits for
-//! nothing. Chunks that one read brings leave together, whichever blocks they are for, so that it need not be done again
-//! for each.
+//! Each disk has a queue of its own, so none waits for another, and chunks without a disk wait for nothing. Chunks of
+//! one read leave together, for any blocks, so the read is not done again for each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contract::StoreRequest;
 
-/// Where a chunk is read: a disk, and the read of it that brings the chunk with others; none if it takes no disk.
-pub(crate) type Place = Option<(u16, u64)>;
+/// A chunk's place: a disk, and the number of a read with other chunks; none without a disk.
+pub(crate) type ReadPlace = Option<(u16, u64)>;
 
-/// All lanes: by disk, before them what takes none.
+/// All queues: by disk, before them what takes none.
 #[derive(Default)]
-pub(crate) struct Lanes {
-    lanes: BTreeMap<Option<u16>, Lane>,
+pub(crate) struct ReadQueues {
+    queues: BTreeMap<Option<u16>, ReadQueue>,
     asked: usize,
 }
 
 #[derive(Default)]
-struct Lane {
-    /// What the store is not asked for by ticket, with the read that brings it: the first was planned first.
+struct ReadQueue {
+    /// What the store is not asked for by ticket, with the read bringing it: the first was planned first.
     waiting: BTreeMap<u64, (Option<u64>, StoreRequest)>,
     /// The tickets of them by read.
     together: BTreeMap<u64, BTreeSet<u64>>,
@@ -29,47 +28,47 @@ struct Lane {
     /// What the store was asked for and has not answered, and how many of them each read brings.
     asked: usize,
     reads: BTreeMap<u64, usize>,
-    /// The reads that it has done since nothing waited.
+    /// The reads it has done since nothing waited.
     done: usize,
 }
 
-impl Lanes {
-    pub(crate) fn push(&mut self, ticket: u64, place: Place, request: StoreRequest) {
-        self.lanes.entry(disk(place)).or_default().push(ticket, read(place), request);
+impl ReadQueues {
+    pub(crate) fn push(&mut self, ticket: u64, place: ReadPlace, request: StoreRequest) {
+        self.queues.entry(disk(place)).or_default().push(ticket, read(place), request);
     }
 
-    /// Takes the next of a lane of which the store has less than `most` reads, or what a read brings that it has, within
-    /// [`MOST_CHUNKS`]. `most` is told the disk, and how many reads it has done since nothing waited for it.
+    /// Takes the next of a queue with less than `most` reads at the store, or a chunk of a read at the store, within
+    /// [`MOST_CHUNKS`]. `most` is told the disk, and the reads it has done since nothing waited for it.
     pub(crate) fn pop(&mut self, most: impl Fn(u16, usize) -> usize) -> Option<StoreRequest> {
-        let mut lanes = self.lanes.iter_mut();
-        let request = lanes.find_map(|(disk, lane)| match disk {
-            Some(disk) => lane.pop(most(*disk, lane.done), MOST_CHUNKS),
-            None => lane.pop(usize::MAX, usize::MAX),
+        let mut queues = self.queues.iter_mut();
+        let request = queues.find_map(|(disk, queue)| match disk {
+            Some(disk) => queue.pop(most(*disk, queue.done), MOST_CHUNKS),
+            None => queue.pop(usize::MAX, usize::MAX),
         })?;
         self.asked += 1;
         Some(request)
     }
 
     /// Takes out what the store was not asked for; returns whether it was such.
-    pub(crate) fn withdraw(&mut self, ticket: u64, place: Place) -> bool {
-        self.lanes.get_mut(&disk(place)).is_some_and(|lane| {
-            let found = lane.withdraw(ticket).is_some();
-            lane.rest();
+    pub(crate) fn withdraw(&mut self, ticket: u64, place: ReadPlace) -> bool {
+        self.queues.get_mut(&disk(place)).is_some_and(|queue| {
+            let found = queue.withdraw(ticket).is_some();
+            queue.rest();
             found
         })
     }
 
     /// Ends what the store was asked for: done, turned away, or nobody waits for it any more.
-    pub(crate) fn end(&mut self, place: Place, is_done: bool) {
-        if let Some(lane) = self.lanes.get_mut(&disk(place)) {
-            lane.end(read(place), is_done);
+    pub(crate) fn end(&mut self, place: ReadPlace, is_done: bool) {
+        if let Some(queue) = self.queues.get_mut(&disk(place)) {
+            queue.end(read(place), is_done);
             self.asked -= 1;
         }
     }
 
     /// Returns what the store is not asked for yet of a disk.
     pub(crate) fn waiting(&self, disk: u16) -> usize {
-        self.lanes.get(&Some(disk)).map_or(0, |lane| lane.waiting.len())
+        self.queues.get(&Some(disk)).map_or(0, |queue| queue.waiting.len())
     }
 
     /// Returns what the store was asked for and has not answered.
@@ -78,7 +77,7 @@ impl Lanes {
     }
 }
 
-impl Lane {
+impl ReadQueue {
     fn push(&mut self, ticket: u64, read: Option<u64>, request: StoreRequest) {
         self.waiting.insert(ticket, (read, request));
         if let Some(read) = read {
@@ -149,11 +148,11 @@ impl Lane {
 /// A store is asked for so many chunks of a disk at a time, however few reads bring them.
 const MOST_CHUNKS: usize = 2048;
 
-fn disk(place: Place) -> Option<u16> {
+fn disk(place: ReadPlace) -> Option<u16> {
     place.map(|(disk, _)| disk)
 }
 
-fn read(place: Place) -> Option<u64> {
+fn read(place: ReadPlace) -> Option<u64> {
     place.map(|(_, read)| read)
 }
 
@@ -162,18 +161,18 @@ mod tests {
     use super::*;
     use crate::contract::{Purpose, StoreReply};
 
-    fn push(lanes: &mut Lanes, ticket: u64, place: Place) {
+    fn push(queues: &mut ReadQueues, ticket: u64, place: ReadPlace) {
         // Only its ticket is looked at.
         let key = crate::wanax::NameKey::new([0; 32]);
-        lanes.push(
+        queues.push(
             ticket,
             place,
             StoreRequest::Peek { ticket, chunks: Vec::new(), key, purpose: Purpose::Plan },
         );
     }
 
-    fn popped(lanes: &mut Lanes, most: usize) -> Vec<u64> {
-        let requests = std::iter::from_fn(|| lanes.pop(|_, _| most));
+    fn popped(queues: &mut ReadQueues, most: usize) -> Vec<u64> {
+        let requests = std::iter::from_fn(|| queues.pop(|_, _| most));
         let ticket = |request| match request {
             StoreRequest::Peek { ticket, .. } => StoreReply::each_apart(ticket).ticket(),
             other => panic!("{other:?}"),
@@ -181,72 +180,72 @@ mod tests {
         requests.map(ticket).collect()
     }
 
-    fn waiting(lanes: &Lanes) -> usize {
-        [0, 1].map(|disk| lanes.waiting(disk)).iter().sum()
+    fn waiting(queues: &ReadQueues) -> usize {
+        [0, 1].map(|disk| queues.waiting(disk)).iter().sum()
     }
 
     #[test]
     fn no_lane_waits_for_another() {
-        let mut lanes = Lanes::default();
+        let mut queues = ReadQueues::default();
         for ticket in 0..3 {
-            push(&mut lanes, ticket, Some((0, ticket)));
-            push(&mut lanes, 10 + ticket, Some((1, ticket)));
-            push(&mut lanes, 20 + ticket, None);
+            push(&mut queues, ticket, Some((0, ticket)));
+            push(&mut queues, 10 + ticket, Some((1, ticket)));
+            push(&mut queues, 20 + ticket, None);
         }
-        assert_eq!(popped(&mut lanes, 2), [20, 21, 22, 0, 1, 10, 11]);
-        assert_eq!((lanes.asked(), waiting(&lanes)), (7, 2));
-        lanes.end(Some((1, 0)), true);
-        assert_eq!(popped(&mut lanes, 2), [12]);
-        lanes.end(None, true);
-        assert!(lanes.withdraw(2, Some((0, 2))) && !lanes.withdraw(2, Some((0, 2))));
-        lanes.end(Some((0, 0)), true);
-        assert_eq!(popped(&mut lanes, 2), []);
-        assert_eq!((lanes.asked(), waiting(&lanes)), (5, 0));
+        assert_eq!(popped(&mut queues, 2), [20, 21, 22, 0, 1, 10, 11]);
+        assert_eq!((queues.asked(), waiting(&queues)), (7, 2));
+        queues.end(Some((1, 0)), true);
+        assert_eq!(popped(&mut queues, 2), [12]);
+        queues.end(None, true);
+        assert!(queues.withdraw(2, Some((0, 2))) && !queues.withdraw(2, Some((0, 2))));
+        queues.end(Some((0, 0)), true);
+        assert_eq!(popped(&mut queues, 2), []);
+        assert_eq!((queues.asked(), waiting(&queues)), (5, 0));
     }
 
     #[test]
     fn a_store_is_asked_for_reads_and_not_for_chunks() {
-        let mut lanes = Lanes::default();
+        let mut queues = ReadQueues::default();
         // Five containers of ten chunks.
         for ticket in 0..50 {
-            push(&mut lanes, ticket, Some((0, ticket / 10)));
+            push(&mut queues, ticket, Some((0, ticket / 10)));
         }
-        assert_eq!(popped(&mut lanes, 4).len(), 40);
-        (0..9).for_each(|_| lanes.end(Some((0, 2)), true));
-        assert_eq!(popped(&mut lanes, 4).len(), 0, "one of them is wanting yet");
-        lanes.end(Some((0, 2)), true);
+        assert_eq!(popped(&mut queues, 4).len(), 40);
+        (0..9).for_each(|_| queues.end(Some((0, 2)), true));
+        assert_eq!(popped(&mut queues, 4).len(), 0, "one of them is wanting yet");
+        queues.end(Some((0, 2)), true);
         let after_one = |disk, done| if (disk, done) == (0, 1) { 4 } else { 0 };
-        assert_eq!(std::iter::from_fn(|| lanes.pop(after_one)).count(), 10);
+        assert_eq!(std::iter::from_fn(|| queues.pop(after_one)).count(), 10);
         for place in [0, 1, 3, 4].map(|read| Some((0, read))) {
-            (0..10).for_each(|_| lanes.end(place, place != Some((0, 3))));
+            (0..10).for_each(|_| queues.end(place, place != Some((0, 3))));
         }
-        push(&mut lanes, 60, Some((0, 9)));
+        push(&mut queues, 60, Some((0, 9)));
         let afresh = |_, done| 1 - done;
-        assert!(lanes.pop(afresh).is_some(), "nothing waited, so what was done before does not count");
+        assert!(queues.pop(afresh).is_some(), "nothing waited, so what was done before does not count");
     }
 
     #[test]
-    fn what_one_read_brings_leaves_together() {
-        let mut lanes = Lanes::default();
+    fn chunks_of_one_read_leave_together() {
+        let mut queues = ReadQueues::default();
         for (ticket, read) in (0..).zip([7, 8, 9, 7, 8, 7]) {
-            push(&mut lanes, ticket, Some((0, read)));
+            push(&mut queues, ticket, Some((0, read)));
         }
-        assert!(lanes.withdraw(5, Some((0, 7))));
-        assert_eq!(popped(&mut lanes, 1), [0, 3], "of read 7, beyond what the store is asked for");
-        push(&mut lanes, 6, Some((0, 7)));
-        assert_eq!(popped(&mut lanes, 1), [6], "it is still to be done");
+        assert!(queues.withdraw(5, Some((0, 7))));
+        assert_eq!(popped(&mut queues, 1), [0, 3], "of read 7, beyond what the store is asked for");
+        push(&mut queues, 6, Some((0, 7)));
+        assert_eq!(popped(&mut queues, 1), [6], "it is still to be done");
         for _ in 0..3 {
-            lanes.end(Some((0, 7)), true);
+            queues.end(Some((0, 7)), true);
         }
-        push(&mut lanes, 7, Some((0, 7)));
-        assert_eq!(popped(&mut lanes, 1), [1, 4], "7 is done, so it is one like others");
-        lanes.end(Some((0, 8)), true);
-        assert_eq!(popped(&mut lanes, 1), []);
-        lanes.end(Some((0, 8)), true);
-        assert_eq!((popped(&mut lanes, 1), waiting(&lanes)), (vec![2], 1));
-        (10..10 + MOST_CHUNKS as u64).for_each(|ticket| push(&mut lanes, ticket, Some((0, 9))));
-        assert_eq!(popped(&mut lanes, 1).len(), MOST_CHUNKS - 1, "not all of them at a time");
-        lanes.end(Some((0, 9)), true);
-        assert_eq!(popped(&mut lanes, 1).len(), 1);
+        push(&mut queues, 7, Some((0, 7)));
+        assert_eq!(popped(&mut queues, 1), [1, 4], "7 is done, so it is one like others");
+        queues.end(Some((0, 8)), true);
+        assert_eq!(popped(&mut queues, 1), []);
+        queues.end(Some((0, 8)), true);
+        assert_eq!((popped(&mut queues, 1), waiting(&queues)), (vec![2], 1));
+        (10..10 + MOST_CHUNKS as u64).for_each(|ticket| push(&mut queues, ticket, Some((0, 9))));
+        assert_eq!(popped(&mut queues, 1).len(), MOST_CHUNKS - 1, "not all of them at a time");
+        queues.end(Some((0, 9)), true);
+        assert_eq!(popped(&mut queues, 1).len(), 1);
     }
 }

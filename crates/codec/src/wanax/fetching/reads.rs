@@ -1,8 +1,8 @@
-//! What the store was asked for and has not answered: tickets, and how many reads of which disk they are.
+//! Unanswered requests to the store: tickets, and the reads of each disk.
 
 use std::collections::BTreeMap;
 
-use super::read_queues::{Lanes, Place};
+use super::read_queues::{ReadPlace, ReadQueues};
 use crate::Now;
 use crate::contract::StoreRequest;
 
@@ -12,14 +12,14 @@ pub(crate) struct Reads {
     tickets: BTreeMap<u64, Ticket>,
     next: u64,
     /// What of it the store is not asked for yet.
-    lanes: Lanes,
-    /// Chunks that each read of a disk is to bring.
+    queues: ReadQueues,
+    /// Chunks each read of a disk is to bring.
     chunks: BTreeMap<(u16, u64), u32>,
     /// Reads of each disk.
     queued: BTreeMap<u16, u32>,
-    /// Reads, and the chunks that they brought, lately.
+    /// Reads, and the chunks they brought, lately.
     seen: (u64, u64),
-    /// Chunks that were brought, in all.
+    /// Chunks brought, in all.
     brought: u64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Progress {
 struct Ticket {
     block: u64,
     /// None for the question where chunks are.
-    read: Option<Place>,
+    read: Option<ReadPlace>,
 }
 
 /// So many chunks are remembered, and half of them at least.
@@ -49,17 +49,16 @@ impl Reads {
         ticket
     }
 
-    /// Has the store asked for a chunk of a block that is at `place`; returns the ticket, with which `request` makes the
-    /// request.
+    /// Has the store asked for a chunk of a block at `place`; returns the ticket, the input of `request`.
     pub(crate) fn open(
         &mut self,
         block: u64,
-        place: Place,
+        place: ReadPlace,
         request: impl FnOnce(u64) -> StoreRequest,
     ) -> u64 {
         let ticket = self.number();
         self.tickets.insert(ticket, Ticket { block, read: Some(place) });
-        self.lanes.push(ticket, place, request(ticket));
+        self.queues.push(ticket, place, request(ticket));
         if let Some(read) = place {
             let chunks = self.chunks.entry(read).or_default();
             *chunks += 1;
@@ -73,9 +72,10 @@ impl Reads {
         ticket
     }
 
-    /// Returns the next read to ask the store for, if it has less than `most` of its disk, by the reads that it has done of that.
+    /// Returns the next read to ask the store for, if it has less than `most` of its disk, by the reads it has done of
+    /// that.
     pub(crate) fn poll(&mut self, most: impl Fn(u16, usize) -> usize) -> Option<StoreRequest> {
-        self.lanes.pop(most)
+        self.queues.pop(most)
     }
 
     /// Returns a ticket that no other request has.
@@ -85,18 +85,18 @@ impl Reads {
         ticket
     }
 
-    /// Ends a request that nobody waits for any more, whether or not the store was asked for it.
+    /// Ends a request nobody waits for any more, whether or not the store was asked for it.
     pub(crate) fn close(&mut self, ticket: u64) {
         if !self.withdraw(ticket) {
             self.end(ticket, false);
         }
     }
 
-    /// Ends a request, and with it what the store was asked for, which it has done or not; returns its block.
+    /// Ends a request, done by the store or not; returns its block.
     pub(crate) fn end(&mut self, ticket: u64, is_done: bool) -> Option<u64> {
         let Ticket { block, read } = self.tickets.remove(&ticket)?;
         if let Some(place) = read {
-            self.lanes.end(place, is_done);
+            self.queues.end(place, is_done);
             self.finish(place);
         }
         Some(block)
@@ -105,7 +105,7 @@ impl Reads {
     /// Ends a request if the store was not asked for it yet; returns whether it was such.
     pub(crate) fn withdraw(&mut self, ticket: u64) -> bool {
         let place = self.tickets.get(&ticket).and_then(|ticket| ticket.read);
-        let waits = place.filter(|&place| self.lanes.withdraw(ticket, place));
+        let waits = place.filter(|&place| self.queues.withdraw(ticket, place));
         if let Some(place) = waits {
             self.tickets.remove(&ticket);
             self.finish(place);
@@ -119,7 +119,7 @@ impl Reads {
         (of == disk && self.withdraw(ticket)).then_some(read)
     }
 
-    fn finish(&mut self, place: Place) {
+    fn finish(&mut self, place: ReadPlace) {
         if let Some(place) = place
             && let Some(chunks) = self.chunks.get_mut(&place)
         {
@@ -133,7 +133,7 @@ impl Reads {
         }
     }
 
-    /// Counts a chunk that the store brought.
+    /// Counts a chunk the store brought.
     pub(crate) fn handle_brought(&mut self) {
         self.brought += 1;
     }
@@ -144,9 +144,9 @@ impl Reads {
         Progress { planned: now, waiting: self.len(), brought, looked: brought }
     }
 
-    /// Looks at what was brought since reads were planned; returns how long that took, and how long the rest of what
-    /// waited then takes at that pace. Nothing if nothing was brought since the last look, or so much that what is
-    /// wanting is no longer in the order of requests.
+    /// Looks at the chunks brought since reads were planned; returns their time, and the time of the rest at that rate.
+    /// None if nothing came since the last look, or so much that the missing ones are no longer in the order of
+    /// requests.
     pub(crate) fn look(&self, progress: &mut Progress, now: Now) -> Option<(Now, Now)> {
         let looked = std::mem::replace(&mut progress.looked, self.brought);
         let brought = u32::try_from(self.brought - progress.brought).unwrap_or(u32::MAX);
@@ -163,12 +163,12 @@ impl Reads {
         self.tickets.get(&ticket).map(|ticket| ticket.block)
     }
 
-    /// Returns a number for a read that brings one chunk alone.
+    /// Returns a number for a read bringing one chunk alone.
     pub(crate) fn alone(&mut self) -> u64 {
         u64::MAX - self.number()
     }
 
-    /// Returns the reads that a disk was asked for by this half.
+    /// Returns the reads a disk was asked for by this half.
     pub(crate) fn queued(&self, disk: u16) -> u32 {
         self.queued.get(&disk).copied().unwrap_or_default()
     }
@@ -178,14 +178,14 @@ impl Reads {
         u32::try_from(self.tickets.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the chunks that the store was asked for and did not bring.
+    /// Returns the chunks the store was asked for and did not bring.
     pub(crate) fn asked(&self) -> u32 {
-        u32::try_from(self.lanes.asked()).unwrap_or(u32::MAX)
+        u32::try_from(self.queues.asked()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the chunks on the own disk that the store is not asked for yet.
+    /// Returns the chunks on the own disk the store is not asked for yet.
     pub(crate) fn held_back(&self) -> u32 {
-        u32::try_from(self.lanes.waiting(0)).unwrap_or(u32::MAX)
+        u32::try_from(self.queues.waiting(0)).unwrap_or(u32::MAX)
     }
 
     /// Returns how many reads bring so many chunks, if they are like those of this half.
@@ -198,7 +198,7 @@ impl Reads {
     /// Forgets all requests.
     pub(crate) fn clear(&mut self) {
         self.tickets.clear();
-        self.lanes = Lanes::default();
+        self.queues = ReadQueues::default();
         self.chunks.clear();
         self.queued.clear();
     }
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::contract::Purpose;
 
-    fn open(reads: &mut Reads, place: Place) -> u64 {
+    fn open(reads: &mut Reads, place: ReadPlace) -> u64 {
         let key = crate::wanax::NameKey::new([0; 32]);
         reads.open(1, place, |ticket| StoreRequest::Peek {
             ticket,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_one_read_count_once_until_the_last_is_there() {
+    fn chunks_of_one_read_count_once_until_the_last() {
         let mut reads = Reads::default();
         let tickets: Vec<u64> = [5, 5, 6].map(|read| open(&mut reads, Some((0, read)))).into();
         open(&mut reads, None);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_takes_as_long_as_what_was_brought() {
+    fn remaining_reads_are_estimated_from_finished_ones() {
         let ms = Now::from_millis;
         let mut reads = Reads::default();
         for read in 0..10 {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_bring_is_forgotten_by_and_by() {
+    fn chunks_per_read_follow_recent_reads() {
         let mut reads = Reads::default();
         for chunk in 0..REMEMBERED {
             let ticket = open(&mut reads, Some((0, chunk)));

@@ -1,5 +1,5 @@
-//! Probes: whole names of a few chunks that the store is believed to have, by which it can be asked whether it is what
-//! it was. A hint cannot be asked for: it is a part of a tag.
+//! Probes: whole names of a few chunks the store is believed to have, to ask whether it is the same store. A hint
+//! cannot be asked for: it is a part of a tag.
 
 use super::{Hints, HintsError};
 use crate::wanax::{NAME_LEN, Name};
@@ -10,7 +10,7 @@ use crate::wire::{MAX_BLOCK, MAX_PROBES};
 pub(super) struct Probes {
     /// In the order in which they were put, each with its length in bytes.
     chunks: Vec<(Name, u32)>,
-    /// One is kept of so many bytes that are put.
+    /// One is kept of so many bytes put.
     stride: u64,
     /// So many are put before the next one is kept.
     wait: u64,
@@ -18,7 +18,7 @@ pub(super) struct Probes {
 
 /// The stride while there is room for all.
 const LEAST_STRIDE: u64 = 1 << 20;
-/// The words that a probe is saved as.
+/// The words a probe is saved as.
 pub(super) const SAVED_WORDS: usize = 3;
 
 impl Default for Probes {
@@ -82,14 +82,14 @@ impl Hints {
         &self.probes.chunks
     }
 
-    /// Takes note of bytes that were put; returns whether one of their chunks is wanted as a probe.
+    /// Takes note of bytes put; returns whether one of their chunks is wanted as a probe.
     pub fn wants_probe(&mut self, put: u64) -> bool {
         self.probes.wait = self.probes.wait.saturating_sub(put);
         self.probes.wait == 0
     }
 
-    /// Keeps a chunk that was put as a probe. Where there is no room, those go that are no longer believed to be there,
-    /// else every second one, and from then on half as many are wanted.
+    /// Keeps a chunk put as a probe. Without room, disbelieved ones go first, else every second one, and from then on
+    /// half as many are wanted.
     pub fn keep_probe(&mut self, name: Name, len: u32, now_secs: u64) {
         self.changes += 1;
         if self.probes.chunks.len() >= MAX_PROBES {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn however_much_is_put_there_are_few_probes_and_they_are_spread_evenly() {
+    fn probes_are_few_and_evenly_spread() {
         let mut hints = Hints::new(MEMORY);
         for end in 1..400 {
             put(&mut hints, (end - 1) * 20..end * 20, 50);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_believed_gives_way_before_what_is() {
+    fn disbelieved_probes_give_way_first() {
         let mut hints = Hints::new(MEMORY);
         put(&mut hints, 0..256, 50);
         assert_eq!(hints.probes().len(), MAX_PROBES);

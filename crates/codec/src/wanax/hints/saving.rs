@@ -65,7 +65,7 @@ impl Hints {
         memory.saturating_add(memory / WAYS as u64).saturating_add(rest)
     }
 
-    /// Returns the piece that begins at a position, or the first one if everything was forgotten since that was given
+    /// Returns the piece beginning at a position, or the first one if everything was forgotten since that was given
     /// out; looks at no more than 32,768 places.
     pub fn save_piece(&self, at: SavePosition) -> SavedPiece {
         match at.0.filter(|at| at.generation == self.generation) {
@@ -106,7 +106,7 @@ impl Hints {
     }
 }
 
-/// Buckets in a piece: 256 KiB of tables, which take some fifty microseconds.
+/// Buckets in a piece: 256 KiB of tables, taking some fifty microseconds.
 const PIECE_BUCKETS: usize = 4096;
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn however_much_is_known_a_piece_is_small_and_all_together_are_the_whole() {
+    fn saved_pieces_are_small_and_make_the_whole() {
         let hints = filled(8 << 20, 400_000);
         let (mut pieces, mut longest) = (0, 0);
         let saved = save_by(|at| {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_between_pieces_leaves_a_whole_that_can_be_restored() {
+    fn changes_between_pieces_leave_a_restorable_whole() {
         let mut hints = filled(1 << 20, 20_000);
         let mut number = 20_000;
         let saved = save_by(|at| {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_saved_of_what_was_forgotten_in_between() {
+    fn forgotten_hints_are_not_saved() {
         for forget in [Hints::clear as fn(&mut Hints), |hints| hints.bind(8)] {
             let mut hints = filled(1 << 20, 20_000);
             let mut pieces = 0;

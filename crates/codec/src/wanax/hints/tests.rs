@@ -18,7 +18,7 @@ pub(super) fn tag(number: u64) -> u64 {
 }
 
 #[test]
-fn a_chunk_is_known_from_when_it_was_put_until_the_store_reaches_back_less_far() {
+fn chunk_is_known_from_put_to_eviction() {
     let mut hints = hints();
     for len in [64, 300, 5000, 60_000] {
         assert!(!hints.lookup(tag(1), len, 1000));
@@ -37,7 +37,7 @@ fn a_chunk_is_known_from_when_it_was_put_until_the_store_reaches_back_less_far()
 }
 
 #[test]
-fn what_is_put_again_keeps_its_time() {
+fn repeated_put_keeps_its_time() {
     let mut hints = hints();
     hints.insert(PackedTag::new(tag(1), 64), 1000);
     hints.insert(PackedTag::new(tag(1), 64), 5000);
@@ -46,7 +46,7 @@ fn what_is_put_again_keeps_its_time() {
 }
 
 #[test]
-fn what_was_read_stays_known_though_the_store_says_that_it_has_nothing_as_old() {
+fn read_chunk_stays_known_beyond_the_stores_age() {
     for (oldest, is_known_later) in [(1023, true), (992, false)] {
         let mut hints = hints();
         hints.insert(PackedTag::new(tag(1), 64), 992);
@@ -55,14 +55,14 @@ fn what_was_read_stays_known_though_the_store_says_that_it_has_nothing_as_old() 
         hints.confirm(PackedTag::new(tag(1), 64), 1023);
         hints.confirm(PackedTag::new(tag(2), 64), 1023);
         assert_eq!(hints.len(), 1, "what is not known is not entered");
-        // What the store still had then it has evicted since, but not what somebody else had.
+        // The store has evicted its old chunks since, but not those of somebody else.
         hints.set_oldest(1023);
         assert_eq!(hints.lookup(tag(1), 64, 1100), is_known_later, "{oldest}");
     }
 }
 
 #[test]
-fn hints_of_a_clock_that_was_ahead_are_known_after_it_was_set_back() {
+fn hints_outlive_a_clock_set_back() {
     let mut hints = hints();
     hints.insert(PackedTag::new(tag(1), 64), 1_000_000);
     hints.set_oldest(990_000);
@@ -76,7 +76,7 @@ fn hints_of_a_clock_that_was_ahead_are_known_after_it_was_set_back() {
 }
 
 #[test]
-fn what_the_store_does_not_have_is_forgotten_and_nothing_else() {
+fn only_denied_chunks_are_forgotten() {
     let mut hints = hints();
     (0..100).for_each(|number| hints.insert(PackedTag::new(tag(number), 64), 50));
     hints.forget(tag(7), 64);
@@ -87,7 +87,7 @@ fn what_the_store_does_not_have_is_forgotten_and_nothing_else() {
 }
 
 #[test]
-fn only_what_changes_anything_counts_as_a_change() {
+fn only_effective_changes_count() {
     let mut hints = hints();
     let chunk = |number| PackedTag::new(tag(number), 5000);
     let mut changes = hints.changes();
@@ -141,7 +141,7 @@ fn more_chunks_than_there_is_room_for_displace_the_oldest() {
 }
 
 #[test]
-fn a_burst_of_more_chunks_than_there_is_room_for_is_known_in_part_early_and_late() {
+fn oversized_burst_is_known_in_part_early_and_late() {
     let mut hints = Hints::new(64 << 10);
     let room = 64 << 10 >> 4;
     (0..2 * room).for_each(|number| hints.insert(PackedTag::new(tag(number), 64 << 10), 1000));
@@ -153,7 +153,7 @@ fn a_burst_of_more_chunks_than_there_is_room_for_is_known_in_part_early_and_late
 }
 
 #[test]
-fn what_was_saved_comes_back_and_what_was_damaged_does_not() {
+fn saved_hints_come_back_unless_damaged() {
     let mut hints = hints();
     (0..2000).for_each(|number| hints.insert(PackedTag::new(tag(number), 60 << (number % 11)), 50));
     hints.set_oldest(3);
@@ -175,7 +175,7 @@ fn what_was_saved_comes_back_and_what_was_damaged_does_not() {
 }
 
 #[test]
-fn bytes_with_a_right_checksum_and_nonsense_before_it_are_refused() {
+fn nonsense_with_a_right_checksum_is_refused() {
     for len in [0, 8, 24, 32, 40, 1000] {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(vec![0xff; len]);
@@ -186,7 +186,7 @@ fn bytes_with_a_right_checksum_and_nonsense_before_it_are_refused() {
 }
 
 #[test]
-fn who_announces_without_end_washes_out_a_quarter_of_the_hints_and_no_more() {
+fn endless_announcements_displace_at_most_a_quarter_of_hints() {
     let mut hints = hints();
     let places = hints.table(0).entries.len() as u64;
     let seen = 0..places;
@@ -205,7 +205,7 @@ fn who_announces_without_end_washes_out_a_quarter_of_the_hints_and_no_more() {
 }
 
 #[test]
-fn what_was_announced_is_known_until_it_is_denied() {
+fn announced_chunk_is_known_until_denied() {
     let mut hints = hints();
     (0..2000).for_each(|number| hints.insert_told(PackedTag::new(tag(number), 60_000), 1000));
     assert_eq!((0..2000).filter(|&number| hints.lookup(tag(number), 60_000, 1000)).count(), 2000);
@@ -257,7 +257,7 @@ proptest! {
 fn a_stale_hint_hides_no_newer_one() {
     let mut hints = Hints::new(4096);
     hints.bind(STORE);
-    // Others of its bucket come first, so that the chunk stands at one of the first places.
+    // Others of its bucket come first, so the chunk stands at one of the first places.
     let chunk = tag(1);
     let table = &hints.tables[PackedTag::new(chunk, 5000).class()];
     let is_beside = |other: &u64| table.bucket(*other) == table.bucket(chunk);
@@ -274,7 +274,7 @@ fn a_stale_hint_hides_no_newer_one() {
 }
 
 #[test]
-fn what_a_neighbour_had_does_not_come_to_count_as_own() {
+fn neighbours_chunk_does_not_count_as_own() {
     // Told by a neighbour, or acknowledged by a store that lost it since.
     for is_told in [true, false] {
         let mut hints = hints();
@@ -292,7 +292,7 @@ fn what_a_neighbour_had_does_not_come_to_count_as_own() {
 }
 
 #[test]
-fn what_the_store_itself_may_have_stays_own_when_it_is_read() {
+fn own_chunk_stays_own_when_read() {
     let mut hints = hints();
     let (chunk, len) = (tag(1), 1000);
     hints.insert(PackedTag::new(chunk, len), 1000);

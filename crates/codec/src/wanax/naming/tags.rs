@@ -10,7 +10,7 @@ use crate::wire::NameEntry;
 pub(crate) struct Tags {
     /// What the peer takes: chunks of fewer bytes.
     below: u32,
-    /// It asks others for what it lacks, by name: such chunks may be those that it did not acknowledge itself.
+    /// It asks others for what it lacks, by name: such chunks may be those it did not acknowledge itself.
     asks_neighbours: bool,
     /// Until then names are full ones, since a tag may have led to another chunk.
     full_until: Now,
@@ -19,13 +19,13 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// Of a peer that takes short names for chunks of fewer than so many bytes.
+    /// Of a peer taking short names for chunks of fewer than so many bytes.
     pub(crate) fn new(below: u32, asks_neighbours: bool) -> Self {
         Self { below, asks_neighbours, ..Self::default() }
     }
 
-    /// A block did not match in which chunks were named by their tags: names are full ones for a while, and for longer
-    /// each time, unless tags were right for an hour and more. Blocks that were under way then are of the same time.
+    /// A block with tags did not match: names are full ones for a while, and for longer each time, unless tags were
+    /// right for an hour and more. Blocks under way then are of the same time.
     pub(crate) fn distrust(&mut self, now: Now) {
         if now < self.full_until {
             return;
@@ -38,16 +38,15 @@ impl Tags {
 
     /// Whether a chunk is named by its tag, which is in the peer's own store if `is_own`.
     ///
-    /// Where there are neighbours, they are asked for large chunks that are in the own store too, if its disk is
-    /// busier.
+    /// Neighbours, if any, are asked for large chunks of the own store too, if its disk is busier.
     pub(crate) fn suffice_for(&self, len: u32, is_own: impl FnOnce() -> bool, now: Now) -> bool {
         let needs_name = || len >= LEAST_SOUGHT && (len >= LEAST_SHARED || !is_own());
         len < self.below && now >= self.full_until && !(self.asks_neighbours && needs_name())
     }
 }
 
-/// Gives chunks of a block full names after all where tags would save hardly a byte: the block's strong digest is
-/// computed of all of it, at both ends. Chunks are sent of which a full name would save less than it takes.
+/// Gives chunks of a block full names after all if tags would save hardly a byte: the block's strong digest is computed
+/// of all of it, at both ends. Chunks are sent if a full name would save less than it takes.
 pub(crate) fn settle(names: &mut Vec<NameEntry>, plain: &[u8], key: &NameKey) {
     let short = names.iter().filter(|entry| entry.name.is_short()).count();
     if are_tags_worth_it(short, plain.len()) {
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_neighbour_may_have_to_bring_has_its_full_name() {
+    fn chunk_for_neighbours_has_its_full_name() {
         let short = |asks_neighbours, len, is_own| {
             Tags::new(1 << 14, asks_neighbours).suffice_for(len, || is_own, Now::ZERO)
         };
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_that_save_less_than_the_digest_of_the_block_is_worth_are_names() {
+    fn tags_saving_less_than_the_digest_become_names() {
         let key = NameKey::new([1; 32]);
         for (len, enough) in [(1000, 1), (16 << 10, 2), (64 << 10, 3)] {
             let plain = vec![5; len];

@@ -1,8 +1,8 @@
 //! Whether the peer's store is believed to have what the hints say.
 //!
-//! It is asked for a few chunks when gateways meet, so that a store which has lost everything without knowing it is
-//! doubted before anything is named in vain; and what was named in vain is counted. While it is doubted it is asked for
-//! what would be named, which crosses meanwhile.
+//! It is probed for a few chunks when gateways meet, so a store without its content, and without knowledge of the loss,
+//! is doubted before anything is named in vain; and vain names are counted. While it is doubted it is probed for the
+//! chunks to be named; they cross meanwhile.
 
 use super::Naming;
 use crate::Now;
@@ -14,23 +14,23 @@ use crate::wire::{NameEntry, Probe, Probed};
 
 /// How far the store is believed.
 pub(crate) struct Trust {
-    /// Bytes that were named and not there, less those that were there since.
+    /// Bytes named and not there, less those that were there since.
     doubt: u64,
-    /// Whether the store itself said that it lacks what it is believed to have: then it is for it to say as well that
-    /// it has something, and nothing is named to find out.
+    /// Whether the store itself said it lacks what it is believed to have: then it is for it to say as well it has
+    /// something, and nothing is named to find out.
     denies: bool,
-    /// What was put since it said that it has nothing of what it was asked for, which the next answer proves or not.
+    /// Chunks put since it denied all of its probes, proven or not by the next answer.
     put_since: Option<Vec<PackedTag>>,
-    /// What its word is worth where names found it out.
+    /// The worth of its word after vain names.
     word: Word,
-    /// Blocks that were not named for the doubt, since the last that was.
+    /// Blocks without names for the doubt, since the last with some.
     passed: u32,
     /// So many are not, before one is.
     passes: u32,
     probing: Probing,
 }
 
-/// Whether a store that names found out is believed if it says that it has something: what it lacks it may not know.
+/// Whether a store exposed by vain names is believed at its word: it may not know its losses.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Word {
     /// It is.
@@ -47,16 +47,16 @@ enum Word {
 struct Probing {
     /// Of the last question; numbers count up from 1.
     request: u64,
-    /// The chunks that it asks for, each with its length, while the answer is of use.
+    /// The chunks it asks for, each with its length, while the answer is of use.
     asked: Vec<(Name, u32)>,
     due: bool,
-    /// Whether a block that brings what is asked for follows the question: said again, it would be asked too late.
+    /// Whether a block bringing what is asked for follows the question: said again, it would be asked too late.
     goes_ahead: bool,
 }
 
 impl Probing {
-    /// Takes an answer; returns the chunks that were asked for, and whether each is there. Nothing if it answers no
-    /// question, one that was answered, or not what was asked.
+    /// Takes an answer; returns the chunks asked for, and whether each is there. Nothing if it answers no question, one
+    /// answered, or not what was asked.
     fn answered(&mut self, probed: &Probed) -> Option<impl Iterator<Item = (Name, u32, bool)>> {
         if probed.request != self.request || probed.held.len() != self.asked.len() {
             return None;
@@ -81,7 +81,7 @@ impl Trust {
         self.ask(chunks);
     }
 
-    /// Believes a store of which nothing is known that it could lack.
+    /// Believes a store without known content to lack.
     fn begin(&mut self) {
         let probing = std::mem::take(&mut self.probing);
         *self = Self { probing, ..Self::default() };
@@ -95,7 +95,7 @@ impl Trust {
     }
 
     /// Has the question sent again, if it is not answered.
-    fn restate(&mut self) {
+    fn resend_control_state(&mut self) {
         if self.probing.goes_ahead {
             return self.cease();
         }
@@ -127,8 +127,8 @@ impl Trust {
         }
     }
 
-    /// Takes note of what was named and was there. It counts for more than what was not: of a store that has half,
-    /// names save half, and one that is believed and doubted in turns is named less than it has.
+    /// Takes note of a right name. It counts for more than a vain one: of a store with half, names save half, and one
+    /// believed and doubted in turns is named too little.
     pub(crate) fn confirm(&mut self, entry: &NameEntry) {
         self.doubt = self.doubt.saturating_sub(RIGHT_OUTWEIGHS * u64::from(entry.len));
         self.passes = LEAST_PASSES;
@@ -136,7 +136,7 @@ impl Trust {
         self.put_since = None;
         self.denies &= !self.is_given();
         if entry.behind.is_none() {
-            // That says more of the store than an answer which is still to come.
+            // This says more of the store than an answer still to come.
             self.cease();
         }
     }
@@ -148,16 +148,16 @@ impl Trust {
         }
     }
 
-    /// Takes the store's word that it lacks most of what it is believed to have.
+    /// Takes the store's word that it lacks most of its believed chunks.
     fn deny(&mut self) {
         self.doubt = self.doubt.max(DOUBTFUL);
         self.denies = true;
         self.passed = 0;
     }
 
-    /// Takes the store's word that it has most of what it is believed to have. Of a store that was found out by what it
-    /// lacked it is taken once, since what it lacks it may not know, and again when names were right; and half of the
-    /// doubt stays, so that little in vain is enough to doubt it again.
+    /// Takes the store's word that it has most of its believed chunks. A store exposed by vain names is taken at its
+    /// word once, since it may not know its losses, and again after right names; and half of the doubt stays, so little
+    /// in vain is enough to doubt it again.
     fn affirm(&mut self) {
         let denied = std::mem::take(&mut self.denies);
         if denied || !self.is_given() && self.word == Word::Good {
@@ -166,7 +166,7 @@ impl Trust {
         }
     }
 
-    /// Takes note of bytes that were named and not there.
+    /// Takes note of bytes named and not there.
     fn doubt(&mut self, bytes: u64) {
         self.doubt = self.doubt.saturating_add(bytes).min(2 * DOUBTFUL);
         if !self.is_given() && self.word == Word::Given {
@@ -175,7 +175,7 @@ impl Trust {
     }
 }
 
-/// A store that is doubted from now on.
+/// A store doubted from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Doubted {
     /// So many of the probes are not there.
@@ -185,19 +185,19 @@ pub(crate) struct Doubted {
 }
 
 impl Naming {
-    /// Takes note of bytes that were named and not there. Once they are many, the store may have lost everything, and
-    /// only some blocks are named until some were right.
+    /// Takes note of bytes named and not there. Once they are many, the store may have lost everything, and only some
+    /// blocks are named until some were right.
     pub(crate) fn doubt(&mut self, bytes: u64) {
         self.trust.doubt(bytes);
     }
 
-    /// Returns the question that the peer will be asked when it is met, if its store is the one that is known.
+    /// Returns the question the peer will be asked when it is met, if its store is the one known.
     pub(crate) fn next_probe(&self) -> Option<Probe> {
         let chunks = self.hints.probes().to_vec();
         (!chunks.is_empty()).then(|| Probe { request: self.trust.probing.request + 1, chunks })
     }
 
-    /// Takes the question that is to go ahead of the block that was just named.
+    /// Takes the question that is to go ahead of the block just named.
     pub(crate) fn poll_probe_ahead(&mut self) -> Option<Probe> {
         if self.trust.probing.goes_ahead { self.poll_probe() } else { None }
     }
@@ -216,18 +216,18 @@ impl Naming {
     }
 
     /// Has everything said again that may have been lost.
-    pub(crate) fn restate(&mut self) {
-        self.trust.restate();
+    pub(crate) fn resend_control_state(&mut self) {
+        self.trust.resend_control_state();
     }
 
-    /// Asks for the largest chunk of a block that would have been named if the store were not doubted, unless a
-    /// question is unanswered. The answer is of what was there before the block.
+    /// Probes for the largest chunk to be named of a block, were the store not doubted, unless a question is
+    /// unanswered. The answer is of the time before the block.
     pub(crate) fn ask_instead(&mut self, plain: &[u8], price: Price, now: Now) {
         if !self.trust.probing.asked.is_empty() {
             return;
         }
         let clock = self.clock(now);
-        let known = self.seen.iter().filter(|(node, tag)| self.hints.lookup(*tag, node.len, clock));
+        let known = self.scratch.seen.iter().filter(|(node, tag)| self.hints.lookup(*tag, node.len, clock));
         if let Some((node, tag)) = known.max_by_key(|(node, _)| node.len)
             && let Some(chunk) =
                 plain.get(node.range()).filter(|chunk| !price.is_below_name(chunk, SHORT_NAME))
@@ -237,13 +237,12 @@ impl Naming {
         }
     }
 
-    /// Takes what the store has of what was asked for. What it lacks is forgotten, unless it is doubted and was sent
-    /// what it was asked for; if that is more than half of what is believed to be there, the store is doubted. Says so
-    /// if it was not before.
+    /// Takes the answer to a probe. Absent chunks are forgotten, unless the store is doubted and was sent them; if they
+    /// are more than half of the believed ones, the store is doubted. Says so if it was not before.
     ///
-    /// If it has nothing of it, nor of what it is asked for next, all hints are forgotten but those of what was put
-    /// meanwhile, and it is believed again: blocks are not always cut as they were, so what is sent again would leave
-    /// some that were right once, each to be named in vain one day.
+    /// If it has none of them, nor of the next probe, all hints are forgotten but those put meanwhile, and it is
+    /// believed again: blocks are not always cut alike, so content sent again would leave some hints of lost chunks,
+    /// each to be named in vain one day.
     pub(crate) fn handle_probed(&mut self, probed: &Probed, now: Now) -> Option<Doubted> {
         let (mut absent, mut believed) = (0, 0);
         let clock = self.clock(now);
@@ -273,8 +272,7 @@ impl Naming {
         (was_given && !self.trust.is_given()).then_some(Doubted { absent, believed })
     }
 
-    /// Takes a probe of what a block brought to the store, once in a while: its first and largest chunk, if that was
-    /// new.
+    /// Takes a probe of a block's new chunks, once in a while: its first and largest, if new.
     pub(crate) fn keep_probe(&mut self, item: &Item, clock: u64) {
         let (Content::Block { plain, .. }, Some(new)) = (&item.content, item.news.first()) else { return };
         if !self.hints.wants_probe(plain.len() as u64) {
@@ -295,14 +293,13 @@ impl Naming {
     }
 }
 
-/// So many bytes named in vain mean that the store may be another than it was.
+/// So many bytes named in vain mean the store may be another than it was.
 const DOUBTFUL: u64 = 128 << 10;
-/// By how much what was named rightly outweighs as much that was named in vain: a store that has a third of what is
-/// named stays believed.
+/// The weight of a right name against a vain one: a store with a third of the named bytes stays believed.
 const RIGHT_OUTWEIGHS: u64 = 2;
-/// So many chunks at least, all that the store was asked for, and one more prove together that it has lost everything.
+/// So many chunks at least, all of a question, and one more prove together the loss of everything.
 const LEAST_TO_FORGET: usize = 2;
-/// So many chunks that were put meanwhile are known then, 512 KiB of tags; the first ones, if it is more.
+/// So many chunks put meanwhile are known then, 512 KiB of tags; the first ones, if it is more.
 const MOST_PUT: usize = 1 << 16;
 /// So many blocks are then not named before one is, twice as many before the next, and so on; with blocks of 64 KiB, 1
 /// and at most 16 MiB. So many at most as well if the store denied what it was asked for and does not answer any more.

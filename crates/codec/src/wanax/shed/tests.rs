@@ -6,10 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Algorithm 1 line by line, in quadratic time, with the departures that the design states: a disk that none of
-/// the block's chunks is on does not count, what the far side would not bring sooner is not
-/// moved, those who share the line take turns, chunks that come with one read are moved together, and a disk that is
-/// fast is not shed of any.
+/// Algorithm 1 line by line, in quadratic time, with the departures of the design: a disk without any of the block's
+/// chunks does not count, chunks the far side would not bring sooner are not moved, sharers of the line take turns,
+/// chunks coming with one read are moved together, and a fast disk is not shed of any.
 fn twin(entries: &[Entry], disks: &[Disk], path: &Path) -> Vec<Source> {
     let mut sources: Vec<Source> = entries.iter().map(|entry| entry.source).collect();
     loop {
@@ -83,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn a_planner_that_was_used_before_plans_the_same(
+    fn used_planner_plans_the_same(
         first in entries(3), second in entries(2), disks in disks(3), path in paths(),
     ) {
         let mut planner = Planner::default();
@@ -117,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn a_longer_queue_keeps_nothing_that_a_shorter_one_sheds(
+    fn longer_queue_keeps_nothing_shed_by_a_shorter_one(
         entries in entries(1), disks in disks(1), path in paths(), more in 1u32..100,
     ) {
         let shorter = plan(&entries, &disks, &path);
@@ -137,7 +136,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn nothing_is_shed_of_disks_that_are_fast(
+    fn fast_disks_are_not_shed(
         entries in entries(3), disks in disks(3), path in paths(), micros in 0u64..500,
     ) {
         let fast: Vec<Disk> = disks
@@ -163,7 +162,7 @@ fn local(lens: &[u32]) -> Vec<Entry> {
 const DISK: Disk = Disk { queued: 0, service_time: Now::from_millis(10) };
 
 #[test]
-fn a_disk_behind_a_fast_line_is_shed_from_half_a_millisecond_on() {
+fn disk_at_a_fast_line_is_shed_from_half_millisecond() {
     let entries = local(&[4096; 100]);
     let reads = |micros| {
         let disk = Disk { queued: 100, service_time: Now::from_micros(micros) };
@@ -182,7 +181,7 @@ fn the_smallest_goes_first_and_the_first_of_equals() {
 }
 
 #[test]
-fn a_slow_link_sheds_nothing_and_a_fast_one_all_but_the_large() {
+fn slow_link_sheds_nothing_and_a_fast_one_small_chunks() {
     let entries = local(&[128, 128, 1024, 1024, 8192, 65_536]);
     assert_eq!(on_disk(&plan(&entries, &[DISK], &path(200, 1))), 6, "the round trip alone takes longer");
     assert_eq!(on_disk(&plan(&entries, &[DISK], &path(1, 50))), 1, "the largest takes longer than a seek");
@@ -190,14 +189,14 @@ fn a_slow_link_sheds_nothing_and_a_fast_one_all_but_the_large() {
 }
 
 #[test]
-fn a_disk_that_hangs_is_left_alone() {
+fn hanging_disk_is_left_alone() {
     let hung = Disk { queued: 4, service_time: Now::from_secs(3600) };
     let entries = local(&[128, 1024, 65_536]);
     assert_eq!(on_disk(&plan(&entries, &[hung], &path(500, 1))), 0);
 }
 
 #[test]
-fn what_the_network_has_to_bring_already_counts() {
+fn pending_network_requests_count() {
     let entries = local(&[1000; 20]);
     let free = path(20, 1);
     let busy = Path { pending: 12_500, ..free };
@@ -206,15 +205,15 @@ fn what_the_network_has_to_bring_already_counts() {
 }
 
 #[test]
-fn those_who_share_a_line_take_turns() {
+fn sharers_of_a_line_take_turns() {
     let entries = local(&[1000; 20]);
     let reads = |others| on_disk(&plan(&entries, &[DISK], &Path { others, ..path(20, 1) }));
-    // Of ten chunks that the network brings alone the last comes after 100 ms.
+    // Of ten chunks the network brings alone the last comes after 100 ms.
     assert_eq!([0, 3000, 1 << 40].map(reads), [10, 11, 13]);
 }
 
 #[test]
-fn a_disk_that_has_none_of_the_chunks_holds_nothing_up() {
+fn disk_without_chunks_holds_nothing_up() {
     let busy = Disk { queued: 1000, ..DISK };
     let entries = local(&[1000, 1000]);
     assert_eq!(on_disk(&plan(&entries, &[DISK, busy], &path(100, 1))), 2);
@@ -241,7 +240,7 @@ fn an_entry_on_no_known_disk_comes_from_afar() {
 }
 
 #[test]
-fn chunks_that_come_with_one_read_go_together_or_not_at_all() {
+fn chunks_of_one_read_are_shed_together() {
     let mut entries = local(&[100, 100, 100, 100, 1000]);
     entries[..4].iter_mut().for_each(|entry| entry.read = 77);
     // Two reads take 20 ms, the four small chunks 6 ms over the network; the large one then takes longer there.

@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn searching_shows_what_walking_does(shape in shape(), block in block(), wanted in any::<u64>()) {
+    fn search_and_walk_agree(shape in shape(), block in block(), wanted in any::<u64>()) {
         let mut tree = Tree::new(shape);
         tree.grow(&block);
         // Any choice that depends on the chunk alone.
@@ -108,7 +108,7 @@ proptest! {
 }
 
 #[test]
-fn two_blocks_that_share_most_share_most_chunks() {
+fn similar_blocks_share_most_chunks() {
     let block = noise(60_000, 3);
     let edited = [&block[..30_000], b"an edit", &block[30_010..]].concat();
     let of = |block: &[u8]| -> Vec<Vec<u8>> {
@@ -123,7 +123,7 @@ fn two_blocks_that_share_most_share_most_chunks() {
 }
 
 #[test]
-fn a_block_cut_where_a_chunk_ends_keeps_the_chunks_before_and_behind() {
+fn block_cut_at_a_chunk_end_keeps_other_chunks() {
     let mut kept = 0;
     for seed in 0..20 {
         let block = noise(60_000, seed);
@@ -142,7 +142,7 @@ fn a_block_cut_where_a_chunk_ends_keeps_the_chunks_before_and_behind() {
         let parts = [leaves(&block[..end], 0), leaves(&block[end..], end as u32)].concat();
         kept += usize::from(whole == parts);
     }
-    // Not if what is left of the block is too short for where it was cut.
+    // Not if the rest of the block is too short for the cut.
     assert!(kept >= 18, "{kept} of 20");
     assert_eq!(Tree::new(Shape::default()).last_end(b"small", 1), None);
     assert_eq!(Tree::new(Shape::default()).last_end(&[], 0), None);

@@ -1,4 +1,4 @@
-//! How much work content can make that is meant to: counted, not timed.
+//! How much work content can make meant to: counted, not timed.
 
 use std::cell::Cell;
 
@@ -11,19 +11,19 @@ thread_local! {
     static LOOKED_UP: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Takes note of bytes that were compared and equal.
+/// Takes note of bytes compared and equal.
 pub(in super::super) fn note_compared(bytes: usize) {
     COMPARED.with(|compared| compared.set(compared.get() + bytes));
 }
 
-/// Takes note of places that were looked up.
+/// Takes note of places looked up.
 pub(in super::super) fn note_looked_up(places: usize) {
     LOOKED_UP.with(|looked_up| looked_up.set(looked_up.get() + places));
 }
 
 /// What a flow took, for each of its bytes.
 struct Work {
-    /// Places that were looked up, times p.
+    /// Places looked up, times p.
     looked_up: f64,
     compared: f64,
 }
@@ -53,14 +53,14 @@ fn work(mut pair: Pair, flow: &[u8]) -> Work {
     Work { looked_up: each(LOOKED_UP.get() * PERIOD), compared: each(COMPARED.get()) }
 }
 
-/// Bytes that repeat themselves in runs of `run`, each of another byte.
+/// Bytes repeating themselves in runs of `run`, each of another byte.
 fn runs(run: usize) -> Vec<u8> {
     let mut dice = Dice(9);
     std::iter::repeat_with(|| vec![dice.roll() as u8; run]).take(600_000 / run).flatten().collect()
 }
 
 #[test]
-fn whatever_content_holds_its_bytes_are_looked_up_and_compared_a_few_times() {
+fn any_content_costs_few_lookups_and_comparisons_per_byte() {
     let period = Dice(3).noise(31).into_iter().cycle().take(600_000).collect::<Vec<u8>>();
     let contents = [
         ("zeros", vec![0; 600_000]),
@@ -82,9 +82,9 @@ fn whatever_content_holds_its_bytes_are_looked_up_and_compared_a_few_times() {
     }
 }
 
-/// The table says of every place that its bytes occurred twice, where all but the last that a copy needs are equal.
+/// The table says of every place its bytes occurred twice, where all but the last a copy needs are equal.
 #[test]
-fn fingerprints_that_collide_cost_two_comparisons_each() {
+fn colliding_fingerprints_cost_two_comparisons_each() {
     for kind in MarkerKind::ALL {
         let mut pair = matching(kind, SampleTable::PAPER);
         let flow = Dice(6).noise(BLOCK);

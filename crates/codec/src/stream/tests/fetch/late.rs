@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::wanax::path::{Demand, PathRate};
 
-/// A disk that takes 100 ms a read, and a path of 10 ms and 1 MB/s.
+/// A disk taking 100 ms a read, and a path of 10 ms and 1 MB/s.
 fn slow_disk(receiver: &mut Receiver) {
     let service_time = Now::from_millis(100);
     let state = StoreState { queued: 0, service_time, age_secs: 9, taking: true, ..StoreState::default() };
@@ -14,7 +14,7 @@ fn slow_disk(receiver: &mut Receiver) {
 }
 
 #[test]
-fn a_read_is_given_the_time_that_the_queue_explains() {
+fn read_gets_the_time_explained_by_the_queue() {
     let mut receiver = receiver();
     let (queued, service_time) = (9, Now::from_millis(10));
     receiver.handle_store_state(
@@ -38,7 +38,7 @@ fn a_read_is_given_the_time_that_the_queue_explains() {
 }
 
 #[test]
-fn what_turns_out_to_be_absent_after_it_was_asked_for_is_said_once() {
+fn absence_after_a_request_is_said_once() {
     let mut receiver = receiver();
     name(&mut receiver, 0, 3, 64, Now::ZERO);
     let tickets = reads(&mut receiver);
@@ -53,7 +53,7 @@ fn what_turns_out_to_be_absent_after_it_was_asked_for_is_said_once() {
 }
 
 #[test]
-fn a_read_that_is_said_to_take_longer_is_given_that_time_and_no_other_is() {
+fn only_the_announced_slow_read_gets_more_time() {
     let mut receiver = receiver();
     name(&mut receiver, 0, 2, 64, Now::ZERO);
     name(&mut receiver, 1, 1, 64, Now::ZERO);
@@ -71,9 +71,9 @@ fn a_read_that_is_said_to_take_longer_is_given_that_time_and_no_other_is() {
 }
 
 #[test]
-fn of_a_disk_of_which_nothing_is_known_what_it_brings_says_how_long_the_rest_takes() {
+fn unknown_disk_is_judged_by_the_first_reads() {
     let ms = Now::from_millis;
-    // What is left takes 150 ms at that pace, and over the network, if the path is known, 130 ms.
+    // The rest takes 150 ms at that rate, and over the network, if the path is known, 130 ms.
     for (brought, path_is_known, waits) in [(2, false, true), (0, false, false), (2, true, false)] {
         let mut receiver = receiver();
         if path_is_known {
@@ -100,7 +100,7 @@ fn of_a_disk_of_which_nothing_is_known_what_it_brings_says_how_long_the_rest_tak
 }
 
 #[test]
-fn a_fast_disk_is_shed_of_nothing_and_waited_for_while_it_brings_something() {
+fn fast_disk_is_not_shed_while_it_brings_chunks() {
     let ms = Now::from_millis;
     // Over this path all are there within 3 ms.
     for (service_us, is_fast) in [(100, true), (499, true), (500, false)] {
@@ -123,7 +123,7 @@ fn a_fast_disk_is_shed_of_nothing_and_waited_for_while_it_brings_something() {
 }
 
 #[test]
-fn what_is_shed_in_vain_for_long_is_shed_no_more_until_the_disk_is_behind() {
+fn vain_shedding_ends_until_the_disk_is_behind() {
     let ms = Now::from_millis;
     let mut receiver = receiver();
     let state = StoreState { service_time: ms(5), taking: true, ..StoreState::default() };
@@ -158,7 +158,7 @@ fn what_is_shed_in_vain_for_long_is_shed_no_more_until_the_disk_is_behind() {
 }
 
 #[test]
-fn what_comes_with_one_read_is_one_read_to_the_plan() {
+fn chunks_of_one_read_count_as_one_in_the_plan() {
     let mut receiver = receiver();
     slow_disk(&mut receiver);
     // All 200 kB take 210 ms over the network, longer than one read. Of three, two bring less than half of it.
@@ -180,7 +180,7 @@ fn what_comes_with_one_read_is_one_read_to_the_plan() {
 }
 
 #[test]
-fn while_answers_wait_at_the_far_side_the_disk_is_left_its_work() {
+fn disk_keeps_its_work_while_answers_wait_far_away() {
     let mut receiver = receiver();
     slow_disk(&mut receiver);
     let shed = |receiver: &mut Receiver, seq, at_ms| {
@@ -204,7 +204,7 @@ fn while_answers_wait_at_the_far_side_the_disk_is_left_its_work() {
 }
 
 #[test]
-fn what_was_asked_for_is_not_asked_for_again_while_the_path_explains_that_it_is_not_there() {
+fn request_is_not_repeated_while_the_path_explains_the_delay() {
     for (bytes_per_s, least_ms, most_ms) in [(0, 300, 1_000), (10_000, 4_000, 5_000)] {
         let mut receiver = receiver();
         receiver.handle_path(Now::from_millis(10), PathRate::of(bytes_per_s));
@@ -224,7 +224,7 @@ fn what_was_asked_for_is_not_asked_for_again_while_the_path_explains_that_it_is_
 }
 
 #[test]
-fn what_neighbours_ask_of_the_line_counts_until_its_rate_is_learnt_with_it() {
+fn neighbours_requests_count_until_the_rate_is_learnt() {
     let state = |neighbours_pending| StoreState {
         service_time: Now::from_millis(100),
         age_secs: 9,
@@ -254,7 +254,7 @@ fn what_neighbours_ask_of_the_line_counts_until_its_rate_is_learnt_with_it() {
 }
 
 #[test]
-fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
+fn reads_planned_without_a_rate_are_planned_again() {
     let ms = Now::from_millis;
     let state = |queued| StoreState {
         service_time: ms(100),
@@ -276,8 +276,7 @@ fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
     receiver.handle_store_state(state(4), ms(2));
     let shed: usize = asked(&mut receiver).0.iter().map(|(_, indexes)| indexes.len()).sum();
     assert_eq!((shed, reads(&mut receiver).len()), (16, 0));
-    // What waits for the disk, which is sooner than a line that has so much to bring, is not planned again for a rate that
-    // is little more.
+    // Chunks in the disk's queue come sooner than by a busy line, and are not planned again for a rate little higher.
     receiver.handle_path(ms(10), PathRate::of(10_000));
     name(&mut receiver, 2, 10, 1000, ms(2));
     assert_eq!((reads(&mut receiver).len(), receiver.chunks_pending()), (0, 16_000));
@@ -302,7 +301,7 @@ fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
 }
 
 #[test]
-fn a_store_that_does_not_say_where_chunks_are_is_not_waited_for() {
+fn store_silent_about_places_is_not_waited_for() {
     let mut receiver = receiver();
     name(&mut receiver, 0, 3, 64, Now::ZERO);
     let peek = receiver.poll_chunk_store().unwrap();
@@ -320,7 +319,7 @@ fn a_store_that_does_not_say_where_chunks_are_is_not_waited_for() {
 }
 
 #[test]
-fn a_path_is_hoped_to_carry_more_until_it_was_busy() {
+fn idle_path_is_hoped_to_carry_more() {
     let ms = Now::from_millis;
     let mut receiver = receiver();
     let state = StoreState { service_time: ms(20), taking: true, ..StoreState::default() };

@@ -47,7 +47,7 @@ fn found(receiver: &mut Receiver, ticket: u64, len: usize) {
     receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; len].into() }, Now::ZERO);
 }
 
-/// Finds what is read, and what is read for that, until nothing is.
+/// Finds all reads, and the reads behind them, until there are none.
 fn find_all(receiver: &mut Receiver, tickets: Vec<u64>) {
     let mut tickets = VecDeque::from(tickets);
     while let Some(ticket) = tickets.pop_front() {
@@ -56,7 +56,7 @@ fn find_all(receiver: &mut Receiver, tickets: Vec<u64>) {
     }
 }
 
-/// A receiver with no room even for what all its blocks wait for. The later ones wait for block 99, and those that came
+/// A receiver without room even for the one block all others wait for. The later ones wait for block 99, and those
 /// behind them, each older than the one before, for block 50.
 fn filled() -> Receiver {
     let (mut receiver, plain) = (receiver(), vec![7; 65_536]);
@@ -96,7 +96,7 @@ fn blocks_are_fetched_once_there_is_room_the_oldest_first() {
 }
 
 #[test]
-fn what_waits_for_room_goes_with_the_peer_or_when_it_comes_otherwise() {
+fn queued_block_ends_with_the_peer_or_its_arrival() {
     let mut receiver = receiver();
     for seq in 0..1100 {
         name(&mut receiver, seq, 1, 65_536, Now::ZERO);
@@ -124,7 +124,7 @@ fn what_waits_for_room_goes_with_the_peer_or_when_it_comes_otherwise() {
 }
 
 #[test]
-fn a_block_that_all_others_wait_for_is_fetched_however_many_they_are() {
+fn block_awaited_by_all_others_is_fetched() {
     let mut receiver = receiver();
     let plain = vec![7; 65_536];
     for seq in 1..=600 {
@@ -140,7 +140,7 @@ fn a_block_that_all_others_wait_for_is_fetched_however_many_they_are() {
 }
 
 #[test]
-fn what_there_is_no_room_for_at_all_is_asked_for_whole_ever_more_seldom() {
+fn block_without_room_is_requested_whole_at_growing_intervals() {
     let mut receiver = receiver();
     receiver.handle_patience(Now::from_millis(400));
     for seq in 0..1000 {
@@ -163,7 +163,7 @@ fn what_there_is_no_room_for_at_all_is_asked_for_whole_ever_more_seldom() {
 }
 
 #[test]
-fn what_all_wait_for_is_asked_for_whole_when_there_is_no_room_even_for_that() {
+fn block_awaited_by_all_without_room_is_requested_whole() {
     let mut receiver = filled();
     name(&mut receiver, 99, 1, 65_536, Now::ZERO);
     for seq in [99, 50] {
@@ -179,9 +179,9 @@ fn what_all_wait_for_is_asked_for_whole_when_there_is_no_room_even_for_that() {
 }
 
 #[test]
-fn what_all_wait_for_is_asked_for_though_it_waits_for_room_itself() {
+fn queued_block_awaited_by_all_is_requested() {
     let (mut receiver, plain) = (filled(), vec![7; 65_536]);
-    // Blocks 99 and 50 copy what block 40 brings to the log, for which there is no room.
+    // Blocks 99 and 50 copy bytes of block 40, without room for it.
     let put = |receiver: &mut Receiver, seq: u64, resent, body| {
         let body = BlockBody::Coded(Body { digest: Digest::Fast(block_digest(SEED, 1, &plain)), ..body });
         let (flow, offset, plain_len) = (FlowId(0), seq << 16, plain.len());
@@ -208,7 +208,7 @@ fn what_all_wait_for_is_asked_for_though_it_waits_for_room_itself() {
 }
 
 #[test]
-fn what_a_store_was_not_asked_for_yet_it_is_not_asked_for_once_nobody_waits() {
+fn pending_read_is_dropped_once_nobody_waits() {
     let start = || {
         let mut receiver = receiver();
         receiver.handle_store_state(FAST, Now::ZERO);

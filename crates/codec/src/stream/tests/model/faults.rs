@@ -15,7 +15,7 @@ use crate::wanax::hints::save_by;
 use crate::wire::{FlowId, Frame, take_frame};
 
 impl Model {
-    /// Kills a lane: what it still held is lost, or some of it arrives late, beside what is sent again.
+    /// Kills a lane: its content is lost, or some of it arrives late, beside the repairs.
     pub(crate) fn kill_lane(&mut self) {
         let lane = self.some_lane();
         let mut held = self.lanes.remove(&lane).unwrap();
@@ -62,17 +62,17 @@ impl Model {
         let rng = &mut self.rng;
         let disk = &mut self.disk[usize::from(!sending_side)];
         let found = if keep_log { saved(disk, |bound| rng.next_u64() % bound) } else { None };
-        // The next life finds what this one found, and what it writes itself.
+        // The next life finds the same content, and its own writes.
         let (saved, left) = found.unzip();
         *disk = left.unwrap_or_default();
         self.flows.clear();
         self.late.clear();
         self.feedback.clear();
-        self.worths.clear();
+        self.curves.clear();
         self.lanes.values_mut().for_each(VecDeque::clear);
         if sending_side {
             let hints = save_by(|at| self.sender.save_hints(at)).filter(|_| keep_log);
-            let planted = self.sender.planted_error;
+            let planted = self.sender.has_planted_error();
             self.sender = sender(self.entropy, self.keeps_bytes, Begin { planted, saved, hints });
         } else {
             self.receiver = receiver(self.store.is_some(), saved);
@@ -115,10 +115,12 @@ impl Model {
             _ => self.receiver.set_limit(limit),
         }
         let mut out = Vec::new();
-        if self.sender.poll_worth(&mut out) {
+        if self.sender.poll_savings(&mut out) {
             let (kind, body, _) = take_frame(&out).unwrap().unwrap();
-            let Frame::LogWorth(worth) = Frame::decode(kind, body).unwrap() else { panic!("not a worth") };
-            self.worths.push_back(worth);
+            let Frame::SavingsCurve(worth) = Frame::decode(kind, body).unwrap() else {
+                panic!("not a worth")
+            };
+            self.curves.push_back(worth);
         }
         self.poll_feedback(false);
     }
@@ -149,9 +151,9 @@ impl Model {
 
     /// What a log is worth comes late, or is overtaken.
     pub(crate) fn hear_worth(&mut self) {
-        let pick = self.below(self.worths.len() as u64) as usize;
-        if let Some(worth) = self.worths.remove(pick) {
-            self.receiver.handle_worth(&worth);
+        let pick = self.below(self.curves.len() as u64) as usize;
+        if let Some(worth) = self.curves.remove(pick) {
+            self.receiver.handle_savings(&worth);
             self.poll_feedback(false);
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn sender(entropy: Entropy, keeps_bytes: bool, begin: Begin) -> Sende
         None => Sender::new(config),
         Some(saved) => Sender::with_log(config, saved, &Plan { period: 16, ..Plan::default() }),
     };
-    sender.planted_error = planted;
+    sender.plant_error(planted);
     sender.set_least_in_flight(CAPACITY / 24);
     sender
 }
@@ -81,7 +81,8 @@ pub(crate) fn peer_sender(capacity: u64, strong: StrongKind) -> PeerSender {
     }
 }
 
-/// What a file would hold of a log, and the writes that are left of it: some of the last writes may be missing, and some in the middle.
+/// What a file would hold of a log, and the writes left of it: some of the last writes may be missing, and some in the
+/// middle.
 pub(crate) fn saved(
     writes: &[LogWrite],
     mut pick: impl FnMut(u64) -> u64,

@@ -32,7 +32,7 @@ pub(crate) struct Store {
     pub(crate) id: u64,
     pub(crate) model: ModelStore,
     lies: bool,
-    /// Chunks that lied, so that there may be mismatches.
+    /// Chunks that lied, so there may be mismatches.
     pub(crate) lied: u64,
 }
 
@@ -62,7 +62,7 @@ impl ModelStore {
         }
     }
 
-    /// Answers one of the reads that wait.
+    /// Answers one of the reads waiting.
     fn answer(&mut self, pick: u64, how: Read) -> Option<StoreReply> {
         let place = pick as usize % self.waiting.len().max(1);
         let (ticket, name, len, key) = match self.waiting.remove(place)? {

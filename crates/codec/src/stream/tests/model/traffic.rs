@@ -1,4 +1,4 @@
-//! What flows send, and how frames and what is said of them get across.
+//! The flows' traffic, and the transport of frames and feedback.
 
 use std::collections::VecDeque;
 
@@ -7,15 +7,16 @@ use rand_pcg::rand_core::Rng as _;
 
 use super::{CAPACITY, MAX_PLAIN, Model, Reference};
 use crate::contract::{
-    Decoder as _, Delivery, Encoder as _, Feedback, LogStart, Payload, Repair, SendEvent, StorePort as _,
+    Decoder as _, Delivery, Encoder as _, Feedback, LogStart, Parts, Payload, Repair, SendEvent,
+    StorePort as _,
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, take_frame};
 use crate::{Layers, Matching, Plan, Quota};
 
 impl Model {
-    /// Half fresh bytes, half pieces of anything sent before, the very old included; where there is a store, now and
-    /// then what was sent just before, so that it is named while it is under way.
+    /// Half fresh bytes, half pieces of earlier traffic, the very old included; with a store, now and then the last
+    /// bytes, so they are named while under way.
     fn content(&mut self) -> Vec<u8> {
         if self.store.is_some() && self.below(6) == 0 {
             return self.last.clone();
@@ -62,7 +63,8 @@ impl Model {
         let offset = flow.sent.len() as u64;
         flow.sent.extend_from_slice(&plain);
         flow.finished = fin;
-        let payload = Payload { flow: id, offset, plain: Bytes::from(plain), fin, plan };
+        let payload =
+            Payload { flow: id, offset, plain: Bytes::from(plain), fin, plan, parts: Parts::default() };
         self.sender.handle_payload(payload, lane, self.now, &mut out);
         self.put(lane, &out);
     }
@@ -78,10 +80,10 @@ impl Model {
         let period = 16 << self.below(8).saturating_sub(5);
         let class = self.below(8);
         let quota = (class < 3).then_some(Quota { class, bytes: class * CAPACITY / 8 });
-        let is_max = self.below(2) == 0 || self.sender.planted_error;
+        let is_max = self.below(2) == 0 || self.sender.has_planted_error();
         let matching = if is_max { Matching::Max } else { Matching::Chunk };
         let layers = match self.below(4) {
-            _ if self.sender.planted_error => Layers::Log,
+            _ if self.sender.has_planted_error() => Layers::Log,
             0 => Layers::Log,
             1 => Layers::Names,
             _ => Layers::Both,
@@ -173,14 +175,14 @@ impl Model {
         }
         self.sender.handle_feedback(feedback, self.now).unwrap();
         let mut out = Vec::new();
-        while self.parts.is_none() && self.sender.poll_repair(Repair::Asked, &mut out)
+        while self.parts.is_none() && self.sender.poll_repair(Repair::Chunks(None), &mut out)
             || self.sender.poll_repair(Repair::Block, &mut out)
         {}
         let lane = self.some_lane();
         self.put(lane, &out);
         for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
             let mut out = Vec::new();
-            while self.parts.is_none() && self.sender.poll_repair(Repair::Lacked(lane), &mut out) {}
+            while self.parts.is_none() && self.sender.poll_repair(Repair::Chunks(Some(lane)), &mut out) {}
             self.put(lane, &out);
         }
         while let Some(event) = self.sender.poll_event() {
@@ -190,18 +192,18 @@ impl Model {
         }
     }
 
-    /// Sends a part of the chunks that wait, of any block, as a link does that has a limit.
+    /// Sends a part of the chunks waiting, of any block, as a link does that has a limit.
     pub(crate) fn answer(&mut self) {
         let Some(most) = self.parts else { return };
         let pick = self.below(self.asked.len() as u64) as usize;
         let Some(&seq) = self.asked.iter().nth(pick) else { return };
-        let Some(asked) = self.sender.asked_of(seq) else {
+        let Some(asked) = self.sender.pending_chunks(seq) else {
             self.asked.remove(&seq);
             return;
         };
-        let of_lane = asked.lane.filter(|_| !asked.repairs || pick.is_multiple_of(2));
+        let of_lane = asked.lane.filter(|_| !asked.any_lane || pick.is_multiple_of(2));
         let mut out = Vec::new();
-        assert!(self.sender.poll_repair(Repair::Answer { seq, lane: of_lane, most }, &mut out));
+        assert!(self.sender.poll_repair(Repair::ChunksOf { seq, lane: of_lane, most }, &mut out));
         let lane = of_lane.unwrap_or_else(|| self.some_lane());
         self.put(lane, &out);
     }

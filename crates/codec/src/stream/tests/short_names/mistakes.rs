@@ -1,4 +1,4 @@
-//! Many blocks that were mistaken: what that costs, and what is not relied on any more.
+//! Many mistaken blocks: their cost, and the content not relied on any more.
 
 use super::*;
 use crate::wire::MAX_RANGES;
@@ -43,7 +43,7 @@ fn mistaken_blocks_with_tags_and_copies_begin_one_epoch() {
 }
 
 #[test]
-fn few_mistaken_blocks_leave_their_sources_out_and_the_epoch_on() {
+fn few_mistaken_blocks_lose_their_sources_not_the_epoch() {
     let (mut halves, seqs) = under_way(2);
     for seq in seqs {
         let refetch = Refetch { reason: RefetchReason::Mismatch, seqs: vec![seq] };
@@ -55,7 +55,7 @@ fn few_mistaken_blocks_leave_their_sources_out_and_the_epoch_on() {
 }
 
 #[test]
-fn what_is_needed_is_looked_for_once_however_often_it_is_asked_for() {
+fn needed_range_is_looked_up_once_for_many_requests() {
     for times in [100, 1000] {
         let mut halves = Halves::new(0);
         halves.plan.layers = Layers::Log;

@@ -1,10 +1,10 @@
-//! Answers in parts: what each has, and what becomes of the rest.
+//! Answers in parts: the content of each, and the rest.
 
 use super::*;
-use crate::contract::{AskedOf, Repair};
+use crate::contract::{PendingChunks, Repair};
 use crate::wire::LaneId;
 
-/// A block of many chunks that have crossed before, named and under way, and asked for; with what its entries are.
+/// A block of many known chunks, named and under way, and requested; with its entries.
 struct Asked {
     halves: Halves,
     seq: u64,
@@ -43,7 +43,7 @@ impl Asked {
     /// Takes an answer of so many bytes at most, and checks it; returns whose chunks it has.
     fn answer(&mut self, lane: Option<LaneId>, most: usize) -> Option<Vec<u32>> {
         let mut out = Vec::new();
-        if !self.halves.sender.poll_repair(Repair::Answer { seq: self.seq, lane, most }, &mut out) {
+        if !self.halves.sender.poll_repair(Repair::ChunksOf { seq: self.seq, lane, most }, &mut out) {
             assert!(out.is_empty());
             return None;
         }
@@ -57,21 +57,21 @@ impl Asked {
         Some(chunks.indexes)
     }
 
-    fn waits(&self) -> Option<AskedOf> {
-        self.halves.sender.asked_of(self.seq)
+    fn waits(&self) -> Option<PendingChunks> {
+        self.halves.sender.pending_chunks(self.seq)
     }
 }
 
-/// Both ways in which chunks are asked for, and the lane that their answers are for.
+/// Both reasons for requests, and the lanes of their answers.
 const WAYS: [(ChunkReason, Option<LaneId>); 2] =
     [(ChunkReason::Shed, None), (ChunkReason::Absent, Some(LANE))];
 
 #[test]
-fn what_was_asked_for_comes_in_parts_each_chunk_once() {
+fn requested_chunks_come_in_parts_each_once() {
     for ((reason, lane), most) in WAYS.into_iter().flat_map(|way| [0, 1000, 5000].map(|most| (way, most))) {
         let mut asked = Asked::new(reason);
         let flow = FlowId(1);
-        assert_eq!(asked.waits(), Some(AskedOf { flow, repairs: lane.is_none(), lane }));
+        assert_eq!(asked.waits(), Some(PendingChunks { flow, any_lane: lane.is_none(), lane }));
         // Neither another lane nor the other way takes any of it.
         assert_eq!(asked.answer(Some(LaneId(77)), most), None);
         let mut parts: Vec<Vec<u32>> = std::iter::from_fn(|| asked.answer(lane, most)).collect();
@@ -87,19 +87,19 @@ fn what_was_asked_for_comes_in_parts_each_chunk_once() {
 }
 
 #[test]
-fn the_rest_of_an_answer_is_not_sent_once_its_block_is_acknowledged() {
+fn rest_of_an_answer_ends_with_the_acknowledgement() {
     for (reason, lane) in WAYS {
         let mut asked = Asked::new(reason);
         assert!(asked.answer(lane, 5000).is_some() && asked.waits().is_some());
         let ack = Ack { next: asked.seq + 1, ranges: Vec::new() };
         asked.halves.sender.handle_feedback(Feedback::Ack(ack), asked.halves.now).unwrap();
         assert_eq!((asked.waits(), asked.answer(lane, 5000)), (None, None));
-        assert!(!asked.halves.sender.load().has_asked);
+        assert!(!asked.halves.sender.load().has_pending_chunks);
     }
 }
 
 #[test]
-fn of_a_block_whose_lane_is_lost_the_rest_is_sent_if_it_was_shed() {
+fn shed_rest_of_a_lost_lanes_block_is_sent() {
     for (reason, lane) in WAYS {
         let mut asked = Asked::new(reason);
         let first = asked.answer(lane, 5000).unwrap();

@@ -3,9 +3,10 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::*;
+use crate::contract::Parts;
 use crate::entropy::Entropy;
-use crate::transfer::Ledger;
-use crate::wanax::naming::Tags;
+use crate::transfer::RetransmitBuffer;
+use crate::wanax::naming::{Named, Source, Tags};
 use crate::wanax::price::Spent;
 use crate::wanax::{ChunkName, NAME_LEN, NameKey, NamesConfig, Shape};
 use crate::wire::{FlowId, StoreHeld};
@@ -52,11 +53,19 @@ fn block(number: u64) -> Bytes {
     (0..20_000).map(byte).collect()
 }
 
-/// Names a block that is sent at a time; returns whether anything was named.
+/// Names a block sent at a time; returns whether anything was named.
 fn send(naming: &mut Naming, plain: &Bytes, now: Now) -> (bool, Item) {
-    let named = naming.name(plain, &[], price(), &Ledger::default(), now);
-    let item = Item { keep: named.keep, names: naming.names.clone(), news: named.news, ..item(plain) };
-    (!naming.names.is_empty(), item)
+    let mut named = named(naming, plain, now);
+    let (keep, news) = (named.keep, named.take_news());
+    let is_named = !named.names.is_empty();
+    (is_named, Item { keep, names: named.names, news, ..item(plain) })
+}
+
+fn named(naming: &mut Naming, plain: &[u8], now: Now) -> Named {
+    let source = Source { plain, copies: &[], parts: &Parts::default(), price: price() };
+    let mut named = Named::default();
+    naming.name(&source, &RetransmitBuffer::default(), now, &mut named);
+    named
 }
 
 fn price() -> Price {
@@ -86,7 +95,7 @@ fn answer_ahead(naming: &mut Naming, held: bool) -> Option<Doubted> {
     naming.handle_probed(&Probed { request, held: vec![held] }, Now::ZERO)
 }
 
-/// Has the store say that it has only the last of what it is asked for first.
+/// Has the store say it has only the last of what it is asked for first.
 fn deny(naming: &mut Naming) {
     let Probe { request, chunks } = naming.poll_probe().unwrap();
     let held = (1..=chunks.len()).map(|at| at == chunks.len()).collect();
@@ -94,7 +103,7 @@ fn deny(naming: &mut Naming) {
 }
 
 #[test]
-fn of_a_store_that_has_nothing_it_is_asked_for_all_is_forgotten() {
+fn all_hints_of_an_empty_store_are_forgotten() {
     for (blocks, is_forgotten) in [(200, true), (20, false)] {
         let mut naming = filled(0..blocks);
         let doubted = answer(&mut naming, 16).unwrap();
@@ -103,7 +112,7 @@ fn of_a_store_that_has_nothing_it_is_asked_for_all_is_forgotten() {
         assert!(!naming.hints.is_empty(), "it may have been a mistake");
         answer_ahead(&mut naming, false);
         assert_eq!(naming.hints.is_empty(), is_forgotten);
-        // What crosses from then on is known, and named at once where nothing else is.
+        // Later traffic is known, and named at once without other copies.
         naming.settle(&item, Now::ZERO);
         assert_eq!(send(&mut naming, &block(5), Now::ZERO).0, is_forgotten);
         naming.meet(Some(7), Tags::default(), false);
@@ -112,7 +121,7 @@ fn of_a_store_that_has_nothing_it_is_asked_for_all_is_forgotten() {
 }
 
 #[test]
-fn what_was_put_since_a_store_said_that_it_has_nothing_is_not_forgotten() {
+fn chunks_put_since_the_denial_are_not_forgotten() {
     for held in [false, true] {
         let mut naming = filled(0..200);
         assert!(answer(&mut naming, 16).is_some());
@@ -128,7 +137,7 @@ fn what_was_put_since_a_store_said_that_it_has_nothing_is_not_forgotten() {
 }
 
 #[test]
-fn a_store_of_which_all_is_to_be_forgotten_is_believed_from_then_on() {
+fn forgotten_store_is_believed_from_then_on() {
     let mut naming = filled(0..200);
     assert!(answer(&mut naming, 16).is_some());
     let (_, item) = send(&mut naming, &block(5), Now::ZERO);
@@ -143,7 +152,7 @@ fn a_store_of_which_all_is_to_be_forgotten_is_believed_from_then_on() {
 }
 
 #[test]
-fn of_a_block_that_was_put_because_it_was_named_in_vain_the_smaller_chunks_are_known() {
+fn smaller_chunks_of_a_vainly_named_block_are_known() {
     for keep in [true, false] {
         let mut naming = naming(0, |_| 0);
         let plain = block(0);
@@ -159,7 +168,7 @@ fn of_a_block_that_was_put_because_it_was_named_in_vain_the_smaller_chunks_are_k
 }
 
 #[test]
-fn what_a_neighbour_of_an_emptied_store_had_is_known_the_next_time() {
+fn neighbours_chunk_is_known_behind_an_emptied_store() {
     for is_there in [true, false] {
         let mut naming = filled(0..1);
         let (soon, later) = (Now::from_secs(31), Now::from_secs(100));
@@ -174,7 +183,7 @@ fn what_a_neighbour_of_an_emptied_store_had_is_known_the_next_time() {
 }
 
 #[test]
-fn what_crossed_all_the_same_proves_nothing_nor_does_a_store_that_cannot_say_what_it_has() {
+fn crossed_chunks_and_silent_stores_prove_nothing() {
     for (crosses, taking, is_known) in [(false, true, true), (true, true, false), (false, false, false)] {
         let mut naming = filled(0..1);
         let (soon, later) = (Now::from_secs(31), Now::from_secs(100));
@@ -193,7 +202,7 @@ fn what_crossed_all_the_same_proves_nothing_nor_does_a_store_that_cannot_say_wha
 }
 
 #[test]
-fn a_store_that_has_half_of_what_is_named_stays_believed() {
+fn store_with_half_of_the_named_chunks_stays_believed() {
     let (mut naming, plain) = (filled(0..2), block(0));
     let entry = |len| NameEntry { at: 0, len, level: 0, name: ChunkName::Full(name(1)), behind: None };
     // Two in vain, and then two that are right, for as long as anybody names.
@@ -206,7 +215,7 @@ fn a_store_that_has_half_of_what_is_named_stays_believed() {
 }
 
 #[test]
-fn a_store_is_doubted_if_it_lacks_more_than_half_of_what_is_believed() {
+fn store_lacking_more_than_half_is_doubted() {
     for (probes, absent, is_doubted) in [
         (1, 0, false),
         (1, 1, true),
@@ -228,7 +237,7 @@ fn a_store_is_doubted_if_it_lacks_more_than_half_of_what_is_believed() {
 }
 
 #[test]
-fn a_store_that_denies_is_asked_instead_of_tried_until_it_has_something() {
+fn denying_store_is_asked_until_it_has_something() {
     let mut naming = filled(0..500);
     deny(&mut naming);
     for number in 0..400 {
@@ -245,7 +254,7 @@ fn a_store_that_denies_is_asked_instead_of_tried_until_it_has_something() {
 }
 
 #[test]
-fn a_store_that_denies_and_then_says_nothing_is_tried_after_many_blocks() {
+fn denying_silent_store_is_tried_after_many_blocks() {
     let mut naming = filled(0..300);
     deny(&mut naming);
     let tried = (0..).position(|number| send(&mut naming, &block(number), Now::ZERO).0);
@@ -253,7 +262,7 @@ fn a_store_that_denies_and_then_says_nothing_is_tried_after_many_blocks() {
 }
 
 #[test]
-fn of_a_store_that_names_found_out_an_answer_is_believed_once_until_a_name_was_right() {
+fn exposed_store_is_believed_once_until_a_right_name() {
     let mut naming = filled(0..40);
     answer(&mut naming, 0);
     naming.doubt(2 * DOUBTFUL);
@@ -276,7 +285,7 @@ fn of_a_store_that_names_found_out_an_answer_is_believed_once_until_a_name_was_r
 }
 
 #[test]
-fn what_is_asked_ahead_of_a_block_is_not_forgotten_since_the_block_brings_it() {
+fn chunk_probed_ahead_of_its_block_is_not_forgotten() {
     let mut naming = filled(0..20);
     answer(&mut naming, 16);
     let (_, item) = send(&mut naming, &block(3), Now::ZERO);
@@ -288,14 +297,14 @@ fn what_is_asked_ahead_of_a_block_is_not_forgotten_since_the_block_brings_it() {
 }
 
 #[test]
-fn one_question_goes_ahead_at_a_time_and_none_is_said_again() {
+fn one_question_goes_ahead_and_none_is_resent() {
     let mut naming = filled(0..20);
     answer(&mut naming, 16);
     send(&mut naming, &block(1), Now::ZERO);
     let first = naming.poll_probe_ahead().unwrap();
     send(&mut naming, &block(2), Now::ZERO);
     assert_eq!(naming.poll_probe_ahead(), None);
-    for lose in [Naming::handle_lane_lost, Naming::restate] {
+    for lose in [Naming::handle_lane_lost, Naming::resend_control_state] {
         lose(&mut naming);
         assert_eq!(naming.poll_probe(), None);
         send(&mut naming, &block(3), Now::ZERO);
@@ -306,7 +315,7 @@ fn one_question_goes_ahead_at_a_time_and_none_is_said_again() {
 }
 
 #[test]
-fn what_a_doubted_store_is_sent_is_not_out_of_date_once_it_says_how_far_it_reaches_back() {
+fn chunks_sent_to_a_doubted_store_are_current() {
     for (is_doubted, is_known) in [(true, true), (false, false)] {
         let mut naming = filled(0..20);
         answer(&mut naming, if is_doubted { 16 } else { 0 });
@@ -314,14 +323,9 @@ fn what_a_doubted_store_is_sent_is_not_out_of_date_once_it_says_how_far_it_reach
         let later = Now::from_secs(200);
         let items: Vec<Item> = (0..20)
             .map(|number| {
-                let names = naming.name(&block(number), &[], price(), &Ledger::default(), later);
-                let news = match is_doubted {
-                    true => names.news,
-                    false => {
-                        let entries = naming.names.iter();
-                        entries.map(|entry| PackedTag::new(entry.name.tag(), entry.len)).collect()
-                    }
-                };
+                let mut named = named(&mut naming, &block(number), later);
+                let tags = named.names.iter().map(|entry| PackedTag::new(entry.name.tag(), entry.len));
+                let news = if is_doubted { named.take_news() } else { tags.collect() };
                 Item { keep: true, news, ..item(&block(number)) }
             })
             .collect();
@@ -335,7 +339,7 @@ fn what_a_doubted_store_is_sent_is_not_out_of_date_once_it_says_how_far_it_reach
 }
 
 #[test]
-fn a_store_that_names_found_out_is_tried_ever_less_until_a_name_was_right() {
+fn exposed_store_is_tried_less_until_a_right_name() {
     let mut naming = filled(0..2);
     naming.trust.cease();
     naming.doubt(2 * DOUBTFUL);
@@ -358,7 +362,7 @@ fn a_store_that_names_found_out_is_tried_ever_less_until_a_name_was_right() {
 }
 
 #[test]
-fn what_the_store_says_it_has_evicted_is_not_believed() {
+fn evicted_chunks_are_not_believed() {
     let mut naming = naming(8, |number| CLOCK_SECS - if number < 5 { 4000 } else { 100 });
     naming.handle_held(&StoreHeld { serial: 1, taking: true, age_secs: 1000 }, Now::ZERO);
     assert_eq!(answer(&mut naming, 6), None);
@@ -366,7 +370,7 @@ fn what_the_store_says_it_has_evicted_is_not_believed() {
 }
 
 #[test]
-fn whoever_believes_nothing_asks_nothing() {
+fn empty_hints_ask_nothing() {
     assert_eq!(naming(0, |_| 0).poll_probe(), None);
     let mut other = naming(3, |_| CLOCK_SECS);
     other.meet(Some(8), Tags::default(), false);
@@ -374,7 +378,7 @@ fn whoever_believes_nothing_asks_nothing() {
     let mut none = naming(3, |_| CLOCK_SECS);
     none.meet(None, Tags::default(), false);
     assert_eq!(none.poll_probe(), None);
-    none.restate();
+    none.resend_control_state();
     assert_eq!(none.poll_probe(), None);
     none.meet(Some(7), Tags::default(), false);
     none.clear();
@@ -382,7 +386,7 @@ fn whoever_believes_nothing_asks_nothing() {
 }
 
 #[test]
-fn of_a_question_that_was_replaced_no_answer_counts() {
+fn answer_to_a_replaced_question_does_not_count() {
     let mut naming = naming(3, |_| CLOCK_SECS);
     let first = naming.poll_probe().unwrap();
     naming.meet(Some(7), Tags::default(), false);
@@ -390,11 +394,11 @@ fn of_a_question_that_was_replaced_no_answer_counts() {
     assert_eq!(naming.handle_probed(&none, Now::ZERO), None);
     let second = naming.poll_probe().unwrap();
     assert_eq!(second, Probe { request: first.request + 1, ..first });
-    naming.restate();
+    naming.resend_control_state();
     assert_eq!(naming.poll_probe(), Some(second.clone()), "it is said again");
     let none = Probed { request: second.request, ..none };
     assert!(naming.handle_probed(&none, Now::ZERO).is_some());
     assert_eq!(naming.handle_probed(&none, Now::ZERO), None);
-    naming.restate();
+    naming.resend_control_state();
     assert_eq!(naming.poll_probe(), None);
 }

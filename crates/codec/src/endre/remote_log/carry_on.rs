@@ -1,6 +1,6 @@
-//! Carrying on with a log: one that was found on disk, one whose memory was given back, and one that the peer claims.
+//! Carrying on with a log: one found on disk, one whose memory was given back, and one the peer claims.
 
-use super::{Content, Emulation, Table, is_sampled};
+use super::{Content, RemoteLog, Table, is_sampled};
 use crate::Plan;
 use crate::contract::{LogWrite, SavedLog};
 use crate::endre::{NOTHING_HERE, TOO_LITTLE};
@@ -8,8 +8,8 @@ use crate::log::samples::Samples;
 use crate::log::{Log, LogOffset};
 use crate::wire::{LogClaim, MAX_BLOCK, MAX_CLAIMED, Range64};
 
-impl Emulation {
-    /// Takes up a log that was found on disk; one of another capacity, or that leaves no room to go on, is left aside.
+impl RemoteLog {
+    /// Takes up a log found on disk; one of another capacity, or that leaves no room to go on, is left aside.
     ///
     /// It goes into the table of the plan's matching. Without bytes that is Chunk-Match's, and they are dropped.
     pub(crate) fn restore(&mut self, saved: SavedLog, plan: &Plan) {
@@ -55,7 +55,7 @@ impl Emulation {
         self.released.is_some()
     }
 
-    /// Takes back what was released, as `prepared` has it, and joins what was remembered since.
+    /// Takes back the released log from `prepared`, and joins later content.
     pub(crate) fn restore_released(&mut self, prepared: Option<Self>) {
         let Some(until) = self.released.take() else { return };
         let found = prepared.filter(|found| {
@@ -68,7 +68,7 @@ impl Emulation {
             return;
         };
         if max.is_some() || self.chunks.is_none() {
-            // The table that is taken over was made by it.
+            // The table taken over was made by it.
             self.sampling = sampling;
         }
         log.set_limit(self.limit());
@@ -82,7 +82,7 @@ impl Emulation {
         self.chunks = self.chunks.take().or(chunks);
         self.content = Content::Bytes(log);
         self.base = self.base.max(base);
-        // What was on disk behind the old head is what was just copied; before it, what was not there is a hole.
+        // Content on disk behind the old head was just copied; gaps before it are holes.
         let old = holes.iter().map(|hole| hole.start..hole.end.min(until));
         old.chain([head.min(until)..until, until..since]).for_each(|hole| self.holes.insert(hole));
         self.apply_limits();
@@ -99,8 +99,8 @@ impl Emulation {
         }
     }
 
-    /// The first bytes from an offset on that both ends have, at most a block of them; none of a log without bytes.
-    /// What is in memory beyond the capacity would lie on the newest bytes.
+    /// The first bytes from an offset on at both ends, at most a block of them; none of a log without bytes. Memory
+    /// beyond the capacity would lie on the newest bytes.
     pub(crate) fn piece(&self, from: u64) -> Option<LogWrite> {
         let log = self.bytes().filter(|_| !self.is_released())?;
         let oldest = log.oldest().0.max(self.head.saturating_sub(self.capacity));
@@ -116,7 +116,7 @@ impl Emulation {
         LogWrite::of(log, self.epoch, start..end)
     }
 
-    /// Carries on with the log that the peer claims, if both have the same one; returns how many bytes of it.
+    /// Carries on with the log the peer claims, if both have the same one; returns how many bytes of it.
     ///
     /// # Errors
     /// Why not.
@@ -148,7 +148,7 @@ impl Emulation {
         Ok(common.end - common.start)
     }
 
-    /// Compares what both ends have; a claim of which nothing can be compared is not believed.
+    /// Compares the logs of both ends; a claim without comparable samples is not believed.
     fn compare_samples(&self, claim: &LogClaim, common: &Range64) -> Result<(), &'static str> {
         let mut compared = 0;
         for sample in &claim.samples {

@@ -1,9 +1,8 @@
-//! The ranges of the log that blocks will fill which are here and wait: what lacks only those is not asked for.
+//! The ranges of the log to be filled by waiting blocks: they are not requested.
 
-use super::Receiver;
+use super::Head;
 use crate::Now;
 use crate::log::RangeSet;
-use crate::transfer::Head;
 
 /// Such ranges, as they were a while ago, and those of the blocks that came since.
 #[derive(Default)]
@@ -13,7 +12,7 @@ pub(crate) struct Coming {
     until: Option<Now>,
 }
 
-/// They do for this part of the patience: with each block that is late, all that wait would be walked.
+/// They serve for this part of the patience: with each late block, all waiting ones would be walked.
 const FRESH: u32 = 4;
 
 /// Beyond so many ranges others are not noted: what lacks those is asked for, at worst in vain.
@@ -37,23 +36,6 @@ impl Coming {
     /// Takes the ranges as they are now.
     pub(crate) fn set(&mut self, ranges: RangeSet, patience: Now, now: Now) {
         *self = Self { ranges, until: Some(now + patience / FRESH) };
-    }
-}
-
-impl Receiver {
-    /// Puts together what blocks will fill that are being fetched, and those that wait for them: it will come, and asking
-    /// for it would bring it twice. Only if a block is late does that matter.
-    pub(crate) fn look_for_coming(&mut self, now: Now) {
-        let is_stale = self.coming.is_stale(now);
-        let is_any_late = self.parked.deadline().is_some_and(|deadline| deadline <= now);
-        if self.fetching.is_empty() || (is_stale && !is_any_late) {
-            self.coming = Coming::default();
-        } else if is_stale {
-            let mut ranges = RangeSet::default();
-            self.fetching.ranges().chain(self.parked.ranges()).for_each(|range| ranges.insert(range));
-            self.stats.steps += ranges.len() as u64;
-            self.coming.set(ranges, self.patience, now);
-        }
     }
 }
 

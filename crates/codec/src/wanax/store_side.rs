@@ -1,17 +1,12 @@
-//! What the receiving half has to do with the chunk store beside reading: what is put, and what is said of it.
+//! The receiving half's side of the chunk store beside reads: puts and reports.
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
-
-use super::Receiver;
+use super::{NameKey, Shape};
 use crate::Now;
-use crate::contract::{ChunkPlace, ChunkStats, Purpose, StoreReply, StoreRequest, StoreState};
-use crate::entropy::Mode;
-use crate::transfer::Head;
-use crate::wanax::fetching::blocks::Fetch;
-use crate::wanax::{NameKey, Shape};
-use crate::wire::{Chunks, NamesHello, Probe, Probed, Sought, StoreHeld};
+use crate::contract::{ChunkPlace, Purpose, StoreReply, StoreRequest, StoreState};
+use crate::verify::Verified;
+use crate::wire::{NamesHello, Probe, Probed, Sought, StoreHeld};
 
 /// The store as this half sees it.
 pub(crate) struct StoreSide {
@@ -52,7 +47,7 @@ struct Question {
     chunks: usize,
 }
 
-/// Blocks that wait to be put at most; what is beyond is not put.
+/// Blocks waiting to be put at most; what is beyond is not put.
 const MAX_PUTS: usize = 512;
 /// The peer is told once so many seconds of the store are gone.
 const NEWS_SECS: u64 = 30;
@@ -73,11 +68,11 @@ impl StoreSide {
         }
     }
 
-    /// Meets a new instance of the peer, which was told nothing.
+    /// Meets a new instance of the peer, told nothing.
     pub(crate) fn meet(&mut self, names: Option<NamesHello>) {
         self.names = names;
         self.probed = Asked::Nothing;
-        self.restate();
+        self.resend_control_state();
     }
 
     /// What chunks are named with, if they can be read at all.
@@ -86,25 +81,35 @@ impl StoreSide {
     }
 
     /// Has a block put into the store.
-    fn put(&mut self, plain: &Bytes) {
+    pub(crate) fn put(&mut self, block: &Verified) {
         let taking = self.state.is_none_or(|(state, _)| state.taking);
         match self.names.as_ref().filter(|_| self.exists && taking && self.puts.len() < MAX_PUTS) {
             Some(NamesHello { key, shape }) => {
                 self.put += 1;
                 let (key, shape): (NameKey, Shape) = (key.clone(), *shape);
-                self.puts.push_back(StoreRequest::Put { plain: plain.clone(), key, shape });
+                self.puts.push_back(StoreRequest::Put { plain: block.plain().clone(), key, shape });
             }
             None => self.not_put += 1,
         }
+    }
+
+    /// Blocks put so far.
+    pub(crate) fn put_count(&self) -> u64 {
+        self.put
+    }
+
+    /// Blocks to be put that were not.
+    pub(crate) fn not_put_count(&self) -> u64 {
+        self.not_put
     }
 
     pub(crate) fn poll_put(&mut self) -> Option<StoreRequest> {
         self.puts.pop_front()
     }
 
-    /// Takes a question of the peer. Who names nothing has nothing to ask for: a chunk is known by its name under the key
-    /// that the peer's hello brought.
-    fn ask(&mut self, ticket: u64, probe: Probe) {
+    /// Takes a question of the peer. Who names nothing has nothing to ask for: a chunk is known by its name under the
+    /// key the peer's hello brought.
+    pub(crate) fn ask(&mut self, ticket: u64, probe: Probe) {
         let Some(key) = self.key().cloned() else { return };
         let Probe { request, chunks } = probe;
         let question = Question { ticket, request, chunks: chunks.len() };
@@ -127,7 +132,7 @@ impl StoreSide {
         }
     }
 
-    /// Takes an answer of the store, if it is one that the peer waits for; returns whether it was.
+    /// Takes an answer of the store, if it is one the peer waits for; returns whether it was.
     pub(crate) fn handle_reply(&mut self, reply: &StoreReply) -> bool {
         let Asked::Waiting(Question { ticket, request, chunks }) = self.probed else { return false };
         if reply.ticket() != ticket {
@@ -144,7 +149,7 @@ impl StoreSide {
         true
     }
 
-    /// Takes the answer that the peer waits for.
+    /// Takes the answer the peer waits for.
     pub(crate) fn poll_probed(&mut self) -> Option<Probed> {
         match std::mem::take(&mut self.probed) {
             Asked::Answered(probed) => Some(probed),
@@ -162,12 +167,12 @@ impl StoreSide {
             self.told.filter(|&(taking, told)| taking == state.taking && oldest.abs_diff(told) < NEWS_SECS);
         if told.is_none() {
             self.told = Some((state.taking, oldest));
-            self.restate();
+            self.resend_control_state();
         }
     }
 
-    /// Has the peer told again, if it is one that knows of named chunks.
-    pub(crate) fn restate(&mut self) {
+    /// Has the peer told again, if it is one knowing of named chunks.
+    pub(crate) fn resend_control_state(&mut self) {
         self.due = self.exists && self.names.is_some() && self.state.is_some();
     }
 
@@ -181,75 +186,5 @@ impl StoreSide {
         self.serial += 1;
         let age_secs = state.age_secs.saturating_add(now.saturating_sub(at).as_secs());
         Some(StoreHeld { serial: self.serial, taking: state.taking, age_secs })
-    }
-}
-
-impl Receiver {
-    /// Takes the peer's question for what is in the store.
-    pub(crate) fn take_probe(&mut self, probe: Probe) {
-        self.store.ask(self.fetching.reads.number(), probe);
-    }
-
-    /// Has a verified block put into the store, if its sender says so.
-    pub(crate) fn keep(&mut self, head: &Head, plain: &Bytes) {
-        if head.keep {
-            self.store.put(plain);
-        }
-    }
-
-    /// Takes chunks that were asked for. Chunks of a block that is there by now are dropped, and so are those that are
-    /// not what their header says: they are asked for again.
-    pub(crate) fn take_chunks(&mut self, chunks: &Chunks<'_>, now: Now) {
-        self.now = now;
-        let Some(len) = self.fetching.len_of(chunks.seq, &chunks.indexes) else { return };
-        let mut plain = Vec::new();
-        match chunks.entropy {
-            None => plain.extend_from_slice(chunks.bytes),
-            Some(kind) => {
-                if self.decompressor.decompress(kind, Mode::Alone, chunks.bytes, len, &mut plain).is_err() {
-                    return;
-                }
-            }
-        }
-        if plain.len() == len
-            && let Some(fetch) = self.fetching.handle_chunks(chunks.seq, &chunks.indexes, plain.into(), now)
-        {
-            self.place_fetched(fetch, now);
-        }
-        self.fetch_queued(now);
-    }
-
-    /// Goes on with a block that has all its chunks.
-    pub(crate) fn place_fetched(&mut self, fetch: Fetch, now: Now) {
-        let Fetch { head, copies, literals, entries, chunks, .. } = fetch;
-        let named =
-            entries.iter().zip(chunks).filter_map(|(entry, chunk)| Some((entry.at, chunk?))).collect();
-        self.place(
-            head,
-            &crate::stream::receiver::rebuild::Pieces { copies: &copies, literals: &literals, named },
-            now,
-        );
-    }
-
-    /// What became of named chunks.
-    pub(crate) fn chunk_stats(&self) -> ChunkStats {
-        let counts = &self.fetching.counts;
-        let (path_bytes_per_s, path_wait) = self.fetching.path_now(self.now);
-        ChunkStats {
-            names: counts.names,
-            hits: counts.hits,
-            waited: counts.waited,
-            absent: counts.absent,
-            failed: counts.failed,
-            busy: counts.busy,
-            shed: counts.shed,
-            late: counts.late,
-            requested_bytes: counts.requested_bytes,
-            pending_bytes: self.fetching.asked_bytes,
-            path_bytes_per_s,
-            path_wait,
-            put: self.store.put,
-            not_put: self.store.not_put,
-        }
     }
 }
