@@ -1,4 +1,4 @@
-//! Blocks waiting for a range of the log which has not arrived yet.
+//! Parked blocks: they wait for a range of the log.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::endre::matcher::Copy;
 use crate::log::RangeSet;
 use crate::wire::{FlowId, MAX_RANGES, Range64};
 
-/// A block waiting.
+/// A parked block.
 pub(crate) struct Parked {
     pub(crate) head: Head,
     pub(crate) copies: Vec<Copy>,
@@ -29,7 +29,7 @@ pub(crate) struct Parked {
     pub(crate) deadline: Now,
     /// How long it was waited for the last time.
     pub(crate) interval: Now,
-    /// Whether what it lacks was asked for.
+    /// Whether its missing ranges were requested.
     pub(crate) asked: bool,
 }
 
@@ -39,7 +39,7 @@ impl Due for Parked {
     }
 }
 
-/// All blocks waiting.
+/// All parked blocks.
 #[derive(Default)]
 pub(crate) struct Parking {
     blocks: Timed<Parked>,

@@ -1,4 +1,4 @@
-//! Blocks waiting until there is room to fetch what they name.
+//! The queue of blocks without room to fetch their chunks.
 //!
 //! A block being fetched takes the memory of all its chunks, and without them a hundredth of that. If many flows wait
 //! for one disk, a request for the whole rest would send chunks of the store.
