@@ -323,7 +323,7 @@ impl Gateway {
     /// or no such peer is configured.
     pub async fn wait_up(&self, peer: &str, limit: Duration) -> bool {
         match self.report.state().peers.iter().find(|known| known.name() == peer) {
-            Some(peer) => peer.wait_up(limit).await,
+            Some(peer) => peer.reach.wait_up(limit).await,
             None => false,
         }
     }

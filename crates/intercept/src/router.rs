@@ -15,7 +15,7 @@ use oncewire_link::{OpenRefused, OpenRequest};
 use oncewire_report::{Outcome, Reason, Refusal};
 use oncewire_tunnel::accounts::TrafficAccounts;
 use oncewire_tunnel::accounts::direct::Direct;
-use oncewire_tunnel::flows::{Flow, GRACE};
+use oncewire_tunnel::flows::{self, Flow, GRACE};
 use oncewire_tunnel::onward::{self, Onward, OwnSockets};
 use oncewire_tunnel::peer::Peer;
 use oncewire_tunnel::peering::{Chosen, Peering};
@@ -120,13 +120,13 @@ impl Router {
         if let Some(Chosen { peer, ready: false }) = &chosen
             // This one does not come back; its successor belongs to another door.
             && !peer.is_draining()
-            && (intercept.on_peer_loss == OnPeerLoss::Refuse || !peer.is_leaving())
+            && (intercept.on_peer_loss == OnPeerLoss::Refuse || !peer.reach.is_leaving())
         {
             // With a direct way at hand, no draining peer is waited for. Otherwise a link under repair gets a
             // moment, or each outage of a second would show. A longer outage delays nothing.
             match intercept.peer {
-                PeerChoice::Named(_) => peer.wait_repaired(GRACE).await,
-                PeerChoice::Auto => peer.wait_heard(GRACE).await,
+                PeerChoice::Named(_) => peer.reach.wait_repaired(GRACE).await,
+                PeerChoice::Auto => peer.reach.wait_heard(GRACE).await,
             }
             chosen = self.peering.choose(&intercept.peer, destination);
             // Rules may differ for another peer.
@@ -150,7 +150,7 @@ impl Router {
             as_client: as_client(intercept),
             plan,
         };
-        match peer.open(request) {
+        match flows::open(&peer, request) {
             Ok(flow) => {
                 flow.prioritize(self.config.policies.priority(destination, peer.name()));
                 Ok(Way::Link(flow))

@@ -22,16 +22,16 @@ pub async fn run(peer: Arc<Peer>, dialling: Dialling, tasks: Arc<Tasks>) {
     let pace = Pace { is_found: peer.settings.found, ..Pace::default() };
     let mut dialler = Dialler { dials: JoinSet::new(), in_progress: [0; 3], pace };
     while !peer.has_ended() {
-        if peer.take_lived_on() {
+        if peer.dials.take_stable() {
             dialler.pace.lived_on();
         }
-        if peer.take_short_lived() > 0 {
+        if peer.dials.take_short_lived() > 0 {
             dialler.pace.failed(false);
         }
         dialler.start_wanted(&peer, &dialling);
         let retry_at = dialler.pace.retry_at;
         tokio::select! {
-            () = peer.dial.notified() => {}
+            () = peer.dials.wanted() => {}
             () = tokio::time::sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {
                 dialler.pace.retry_at = None;
             }
@@ -101,7 +101,7 @@ async fn dial(
     joined
         .inspect(|joined| {
             joined.prepare_for_role(&dialling.options);
-            peer.note_dialled(joined.address());
+            peer.dials.note_address(joined.address());
         })
         .map_err(|source| DialError::Hello { address: dialling.address.clone(), source })
 }
@@ -167,7 +167,7 @@ impl Pace {
             tracing::warn!(peer = peer.name(), "{reason}; trying again until it works");
             self.last_reason.clone_from(&reason);
         }
-        peer.trouble(state, reason);
+        peer.dials.note_trouble(state, reason);
     }
 }
 

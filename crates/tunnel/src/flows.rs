@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use oncewire_codec::Plan;
 use oncewire_codec::wire::{Destination, FlowId, OpenFailure, ResetReason};
-use oncewire_link::{FlowGone, Priority, Received};
+use oncewire_link::{FlowGone, OpenRefused, OpenRequest, Priority, Received};
 
 use crate::peer::Peer;
 use early::Early;
@@ -38,6 +38,21 @@ pub struct Flow {
     early: Mutex<Option<Early>>,
     /// Its destination, if this side opened it.
     destination: Option<Destination>,
+}
+
+/// Opens a flow to a destination reached by the peer.
+///
+/// # Errors
+/// If the link is down, full or this gateway is ending.
+pub fn open(peer: &Arc<Peer>, request: OpenRequest) -> Result<Flow, OpenRefused> {
+    let destination = request.destination.clone();
+    let (id, serial) = peer.with(|core, now| {
+        let id = core.link.open_flow(request, now)?;
+        let serial = core.enter(id);
+        peer.look(core, id);
+        Ok((id, serial))
+    })?;
+    Ok(Flow::new(Arc::clone(peer), id, serial).keeping_early(destination))
 }
 
 impl Flow {
@@ -154,7 +169,7 @@ impl Flow {
     pub async fn lost_untouched(&self) {
         let is_untouched = || self.early.lock().as_ref().is_some_and(Early::is_empty);
         if is_untouched() {
-            self.peer.lost(GRACE).await;
+            self.peer.reach.lost(GRACE).await;
             if is_untouched() {
                 return;
             }

@@ -18,3 +18,4 @@ pub mod onward;
 pub mod peer;
 pub mod peering;
 mod pending;
+pub mod serve;

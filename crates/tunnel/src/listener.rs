@@ -185,7 +185,7 @@ impl TunnelDoor {
             Err(error) => {
                 self.accounts.refusals.count(Refusal::BadHello);
                 if error.is_mismatch() {
-                    peer.trouble(LinkState::Refused, format!("{source}: {error}"));
+                    peer.dials.note_trouble(LinkState::Refused, format!("{source}: {error}"));
                 }
                 self.log(source, &format!("peer {}: {error}", peer.name()));
                 None

@@ -1,12 +1,11 @@
-//! The far side of a flow: policy and connection onward.
+//! Connections onward: permitted destinations, and connecting.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::RwLock;
 use rustix::io::Errno;
 use tokio::net::TcpStream;
@@ -17,12 +16,8 @@ use oncewire_config::{Access, Network, Policies};
 use oncewire_host::connects::ConnectShortage;
 use oncewire_host::log_throttle::LogThrottle;
 use oncewire_host::sockets;
-use oncewire_link::OpenRequest;
-use oncewire_report::Refusal;
 
 use super::happy_eyeballs::first_to_answer;
-use super::peer::Peer;
-use crate::flows::{Flow, pump};
 use crate::lookups::Lookups;
 
 /// Destinations allowed through this gateway: for a peer, or for its own clients when it connects for them.
@@ -148,59 +143,6 @@ fn is_of_another(error: &io::Error) -> bool {
     kinds.contains(&error.kind()) || Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
-/// Connects a flow opened by the peer, answers it, and carries it.
-pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
-    let onward = peer.onward();
-    let connected = match client(&peer, &onward, &open) {
-        _ if peer.is_draining() => Err(OpenFailure::Draining),
-        Err(failure) => Err(failure),
-        Ok(client) => tokio::select! {
-            connected = connect(&open.destination, &onward, client) => {
-                if matches!(connected, Err(OpenFailure::NotAllowed)) {
-                    peer.tell_denied(&open.destination, DENIED_HERE);
-                }
-                connected
-            }
-            // A flow given up by the far side needs no connection.
-            () = flow.over() => return,
-        },
-    };
-    let answer = match &connected {
-        Ok(stream) => Ok(stream.local_addr().unwrap_or(UNKNOWN_ADDRESS)),
-        Err(failure) => Err(*failure),
-    };
-    flow.plan(onward.policies.plan(&open.destination, peer.name(), peer.settings.usual));
-    flow.prioritize(onward.policies.priority(&open.destination, peer.name()));
-    flow.answer(answer);
-    match connected {
-        Ok(stream) => {
-            pump::carry(stream, flow, Bytes::new()).await;
-        }
-        Err(failure) => {
-            if failure == OpenFailure::NotAllowed {
-                peer.accounts.refusals.count(Refusal::NotAllowedTo);
-            }
-            tracing::debug!(peer = peer.name(), destination = %open.destination, %failure, "onward connect failed");
-        }
-    }
-}
-
-/// Returns the client address for the peer's connection, if not our own.
-///
-/// # Errors
-/// If it may not use it.
-fn client(peer: &Peer, onward: &Onward, open: &OpenRequest) -> Result<Option<SocketAddr>, OpenFailure> {
-    let Some(client) = open.source.filter(|_| open.as_client) else { return Ok(None) };
-    if onward.sources.iter().any(|network| network.contains(client.ip())) {
-        return Ok(Some(client));
-    }
-    if let Some(held_back) = onward.log.due() {
-        let why = "no connection in a client's name, since `allow_sources` does not name its network";
-        tracing::warn!(peer = peer.name(), %client, held_back, "{why}");
-    }
-    Err(OpenFailure::NotAllowed)
-}
-
 /// Connects to a destination with the system's own patience, the same as in the application's system; with
 /// too many waiting, for ten seconds. Uses the address of a `client` if there is one.
 ///
@@ -314,11 +256,6 @@ const PATIENT: usize = 1024;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
-
-const DENIED_HERE: &str =
-    "the peer asked for a destination that it may not reach; see `allow` and `deny` in its [[peer]] section";
-
-const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 #[cfg(test)]
 mod tests {

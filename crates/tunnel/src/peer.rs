@@ -5,23 +5,27 @@
 //! subject: `lanes`, `flows`, `logs` (between memory and disk), `stores` (chunks), `times`
 //! (deadlines and pacing), `reach` (availability, and waiting for it), `status`.
 
+mod dials;
+mod disk;
+mod entry;
 mod flows;
+mod hints;
+mod join;
 mod lanes;
+mod lines;
 mod logs;
 mod reach;
 mod status;
 mod stores;
-mod times;
+pub mod times;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Waker;
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use oncewire_codec::Now;
@@ -29,30 +33,31 @@ use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{Destination, FlowId, GroupFrame, LaneId, Network};
 use oncewire_config::Usual;
 use oncewire_host::clock::Clock;
-use oncewire_host::log_throttle::LogThrottle;
 use oncewire_host::tasks::Tasks;
 use oncewire_keys::PublicKey;
-use oncewire_link::{Adapt, Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
-use oncewire_logs::{HintFile, LogWriter, PeerLogs};
+use oncewire_link::{Adapt, Event, Link, LinkConfig, LogLimits, OpenRequest, StoreState};
+use oncewire_logs::{LogWriter, PeerLogs, PersistError};
 use oncewire_mesh::{Hearing, refusal};
-use oncewire_report::LinkState;
 
 use super::count::WireCounter;
 use super::effort::EffortMeter;
-use super::lane::LaneSignal;
-use super::onward::{self, Onward};
+use super::lane::signal::LaneSignal;
+use super::onward::Onward;
 use crate::accounts::TrafficAccounts;
 use crate::chunks::ChunkStore;
-use crate::flows::Flow;
 use crate::flows::ahead::AheadBytes;
 use crate::lane::options::LaneOptions;
-use crate::neighbours::{Member, PendingShare};
+use crate::neighbours::{GroupLink, Member, PendingShare};
 
-use flows::FlowEntry;
-pub(crate) use lanes::{Binding, Exchange, JoinError, LaneGone, ROLES, role_index};
-use logs::{Kept, Share};
-use reach::Reach;
-pub use stores::HintsSaved;
+pub(crate) use dials::Dials;
+pub use disk::DiskLogs;
+use entry::FlowEntry;
+pub use hints::HintsSaved;
+use hints::SavedHints;
+pub(crate) use join::{Binding, Exchange, JoinError, LaneGone, ROLES, role_index};
+use lines::Lines;
+pub use reach::Availability;
+pub use status::PeerStatus;
 
 /// The shell's settings of a peer; the link's own settings lie within.
 #[derive(Clone, Debug)]
@@ -77,6 +82,16 @@ pub struct PeerSettings {
     pub group: Option<Member>,
     /// Whether it was discovered rather than configured.
     pub found: bool,
+    /// Serves its offered flows, in tasks of the peer.
+    pub serve: fn(Arc<Peer>, Offer),
+}
+
+/// A flow offered by a peer.
+#[derive(Debug)]
+pub struct Offer {
+    pub(crate) flow: FlowId,
+    pub(crate) serial: u64,
+    pub(crate) open: OpenRequest,
 }
 
 /// A peer and its link.
@@ -86,66 +101,38 @@ pub struct Peer {
     /// Destinations open to it through us; a reload may change them.
     onward: RwLock<Arc<Onward>>,
     pub(crate) wire: Arc<WireCounter>,
-    /// Wakes the dialler: the link wants lanes, or lost one.
-    pub(crate) dial: Notify,
+    pub(crate) dials: Dials,
     ours: PublicKey,
     pub(crate) accounts: Arc<TrafficAccounts>,
     clock: Clock,
     /// Tasks ending with the peer.
     pub tasks: Arc<Tasks>,
     core: Mutex<Core>,
-    /// The logs on disk, if any.
-    kept: OnceLock<Kept>,
-    /// Whether persistence may start later.
-    may_keep: bool,
-    /// The saved knowledge of the peer's store, if any.
-    hints: OnceLock<HintFile>,
-    /// Whether the last save of hints failed.
-    hints_fail: AtomicBool,
-    /// Whether the logs are on disk only.
-    released: watch::Sender<bool>,
-    /// The memory request of logs on disk only.
-    share: watch::Sender<Share>,
-    /// Notified when logs need another look at their memory.
-    filling: Notify,
+    /// Its logs between memory and disk.
+    pub logs: DiskLogs,
+    /// The saved knowledge of its chunk store.
+    hints: SavedHints,
     timer: Notify,
     /// Held between turns by lanes with more than one.
     long_turns: tokio::sync::Mutex<()>,
-    reach: watch::Sender<Reach>,
-    /// The networks behind it by its announcement; none until the first.
-    announced: watch::Sender<Option<Vec<Network>>>,
-    trouble: Mutex<Option<(LinkState, String)>>,
-    /// Remote address of the last dialled lane.
-    dialled_at: Mutex<Option<SocketAddr>>,
-    /// Takes no new flows.
+    /// Its availability.
+    pub reach: Arc<Availability>,
+    ending: Ending,
+    effort: Arc<EffortMeter>,
+    lines: Lines,
+    /// Rate limit of its announcements as a group member.
+    hearing: Mutex<Hearing>,
+}
+
+/// Ends of a peer, each for good.
+#[derive(Debug, Default)]
+struct Ending {
+    /// It takes no new flows.
     draining: AtomicBool,
     /// The whole gateway stops.
     stopping: AtomicBool,
     /// Set once a reload removed the peer; lanes on their way to it are turned back.
     ended: AtomicBool,
-    short_lived: AtomicU64,
-    lived_on: AtomicBool,
-    effort: Arc<EffortMeter>,
-    pace_log: LogThrottle,
-    /// A peer can come and go at any rate.
-    reach_log: LogThrottle,
-    /// A change is held back for a later report.
-    reach_unsaid: AtomicBool,
-    leaving_log: LogThrottle,
-    /// Notes repeated with each new lane or store.
-    note_log: LogThrottle,
-    /// A breaking link loses its lanes one by one.
-    resume_log: LogThrottle,
-    /// Two gateways with one key may restart each other's links without end.
-    restart_log: LogThrottle,
-    /// A peer can ask for any number of blocks again.
-    mismatch_log: LogThrottle,
-    /// Applications at either end can ask for denied destinations at any rate.
-    denied_log: LogThrottle,
-    /// Each instance of it may be outside its group.
-    group_log: LogThrottle,
-    /// Rate limit of its announcements as a group member.
-    hearing: Mutex<Hearing>,
 }
 
 /// State under the peer's lock.
@@ -175,11 +162,20 @@ pub(crate) struct Core {
     pub(crate) read_ahead: AheadBytes,
 }
 
+impl Core {
+    /// Adds an entry for the waiters of a flow.
+    pub(super) fn enter(&mut self, flow: FlowId) -> u64 {
+        self.entered += 1;
+        self.flows.insert(flow, FlowEntry::new(self.entered));
+        self.entered
+    }
+}
+
 /// Work for after the release of the lock.
 #[derive(Default)]
 struct Due {
     wakers: Vec<Waker>,
-    offers: Vec<(FlowId, u64, OpenRequest)>,
+    offers: Vec<Offer>,
     dial: bool,
     /// Reachability changed, or may have.
     reach: bool,
@@ -229,49 +225,29 @@ impl Peer {
             over: false,
             read_ahead: AheadBytes::default(),
         };
-        let may_keep = logs.later;
-        let kept = logs.writer.zip(logs.reader).map(|(writer, reader)| Kept::new(writer, reader));
-        kept.iter().for_each(Kept::note_whole);
+        let reach = Availability::new(&settings.name, clock, Arc::clone(&tasks));
+        let lines = Lines::new(&settings.name);
+        let hints = SavedHints::new(logs.hints);
+        let logs = DiskLogs::new(logs.writer.zip(logs.reader), logs.later);
         let effort = Arc::new(EffortMeter::new(settings.link.adapt != Adapt::Off, clock));
         let peer = Arc::new(Self {
             settings,
             onward: RwLock::new(Arc::new(onward)),
-            ours,
             wire: Arc::default(),
-            dial: Notify::new(),
+            dials: Dials::default(),
+            ours,
             clock,
             accounts,
             tasks,
             core: Mutex::new(core),
-            may_keep,
-            kept: kept.map(OnceLock::from).unwrap_or_default(),
-            hints: logs.hints.map(OnceLock::from).unwrap_or_default(),
-            hints_fail: AtomicBool::new(false),
-            released: watch::Sender::new(false),
-            share: watch::Sender::new(Share::Idle),
-            filling: Notify::new(),
+            logs,
+            hints,
             timer: Notify::new(),
             long_turns: tokio::sync::Mutex::new(()),
-            reach: watch::Sender::new(Reach { up: false, leaving: false, since: clock.now() }),
-            announced: watch::Sender::new(None),
-            trouble: Mutex::new(None),
-            dialled_at: Mutex::new(None),
-            draining: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            short_lived: AtomicU64::new(0),
-            lived_on: AtomicBool::new(false),
+            reach,
+            ending: Ending::default(),
             effort,
-            pace_log: LogThrottle::default(),
-            reach_log: LogThrottle::bursts(BURST, BURST_PERIOD),
-            reach_unsaid: AtomicBool::new(false),
-            leaving_log: LogThrottle::default(),
-            note_log: LogThrottle::bursts(BURST, BURST_PERIOD),
-            resume_log: LogThrottle::default(),
-            restart_log: LogThrottle::default(),
-            mismatch_log: LogThrottle::default(),
-            denied_log: LogThrottle::bursts(BURST, BURST_PERIOD),
-            group_log: LogThrottle::default(),
+            lines,
             hearing: Mutex::new(Hearing::new(clock.now())),
         });
         peer.touch();
@@ -300,18 +276,10 @@ impl Peer {
         }
     }
 
-    /// Notes the remote address of a dialled lane.
-    pub(crate) fn note_dialled(&self, address: Option<SocketAddr>) {
-        if address.is_some() {
-            *self.dialled_at.lock() = address;
-        }
-    }
-
     /// Whether a destination is its dialled address: as configured, or as the configured name resolved last.
     pub(crate) fn is_dialled_at(&self, destination: &Destination) -> bool {
-        let known = self.dialled_at.lock().map(|at| SocketAddr::new(at.ip().to_canonical(), at.port()));
-        let is_known = known.is_some_and(|known| Destination::from(known) == *destination);
-        is_known || self.settings.address.as_ref().is_some_and(|address| *address == destination.to_string())
+        let configured = self.settings.address.as_ref();
+        self.dials.is_at(destination) || configured.is_some_and(|address| *address == destination.to_string())
     }
 
     /// Announces the networks behind us.
@@ -366,7 +334,7 @@ impl Peer {
                 Event::FlowEnded(tally) => self.count_ended([*tally]),
                 Event::FlowOffered { flow, open } => {
                     let serial = core.enter(flow);
-                    due.offers.push((flow, serial, open));
+                    due.offers.push(Offer { flow, serial, open });
                 }
                 Event::CloseLane(lane, reason) => {
                     if let Some(signal) = core.lanes.remove(&lane) {
@@ -381,43 +349,18 @@ impl Peer {
                 Event::Up | Event::Down | Event::PeerDrains => due.reach = true,
                 Event::PeerRestarted => {
                     due.reach = true;
-                    if let Some(held_back) = self.restart_log.due() {
-                        let peer = self.name();
-                        tracing::warn!(
-                            peer,
-                            held_back,
-                            "the peer was restarted, or began its link anew; its old flows were reset"
-                        );
-                    }
-                }
-                Event::Note(
-                    note @ (Note::Paced(_) | Note::Resumed { .. } | Note::WentOn | Note::Mismatch(_)),
-                ) => {
-                    let log = match note {
-                        Note::Paced(_) => &self.pace_log,
-                        Note::Mismatch(_) => &self.mismatch_log,
-                        _ => &self.resume_log,
-                    };
-                    if let Some(held_back) = log.due() {
-                        tracing::info!(peer = self.name(), held_back, "{note}");
-                    }
+                    self.lines.restarted();
                 }
                 Event::LogsWanted => due.logs = true,
-                Event::LogsFill => self.filling.notify_one(),
-                // Under the lock: the last announcement must win.
-                Event::Announced(networks) => _ = self.announced.send_replace(Some(networks)),
+                Event::LogsFill => self.logs.note_filled(),
+                Event::Announced(networks) => self.reach.note_announced(networks),
                 Event::Group(frame) => due.said.push(frame),
                 Event::Stored(chunks) => due.stored.extend(chunks),
-                Event::Note(note) => {
-                    if let Some(held_back) = self.note_log.due() {
-                        let held_back = (held_back > 0).then_some(held_back);
-                        tracing::info!(peer = self.name(), held_back, "{note}");
-                    }
-                }
+                Event::Note(note) => self.lines.note(&note),
             }
         }
         if due.reach {
-            self.note_reach(&core.link);
+            self.reach.note(&core.link);
         }
         // Under the lock: pieces are queued in log order.
         while let Some((side, write)) = core.link.poll_log_write() {
@@ -437,7 +380,7 @@ impl Peer {
     /// anything else beyond is dropped.
     fn admit(self: &Arc<Self>, member: &Member, frame: GroupFrame) {
         if self.hearing.lock().admits(&frame, self.clock.now()) {
-            return member.neighbours.handle_group_frame(self, frame);
+            return member.neighbours.handle_group_frame(Arc::clone(self) as Arc<dyn GroupLink>, frame);
         }
         member.neighbours.count_rejected(&member.key, &frame);
         if let Some(refusal) = refusal(&frame) {
@@ -451,7 +394,7 @@ impl Peer {
             waker.wake();
         }
         if due.dial {
-            self.dial.notify_one();
+            self.dials.wake();
         }
         if let Some(member) = &self.settings.group {
             if due.reach {
@@ -459,21 +402,25 @@ impl Peer {
             }
             due.said.into_iter().for_each(|frame| self.admit(member, frame));
             if !due.stored.is_empty() {
-                member.neighbours.handle_stored(self, due.stored);
+                member.neighbours.handle_stored(Arc::clone(self) as Arc<dyn GroupLink>, due.stored);
             }
         }
         if due.logs {
             self.load_logs();
         }
-        for (flow, serial, open) in due.offers {
-            let flow = Flow::new(Arc::clone(self), flow, serial);
-            self.tasks.spawn(onward::serve(Arc::clone(self), flow, open));
+        for offer in due.offers {
+            (self.settings.serve)(Arc::clone(self), offer);
         }
     }
 
-    /// Returns the receiver of the peer's announced networks.
-    pub(crate) fn announced(&self) -> watch::Receiver<Option<Vec<Network>>> {
-        self.announced.subscribe()
+    /// Returns its status.
+    pub fn status(&self) -> PeerStatus {
+        PeerStatus::of(self)
+    }
+
+    /// Returns the reasons for deferred persistence, one per log.
+    pub fn unkept_logs(&self) -> Vec<PersistError> {
+        self.core.lock().log_writer.iter().flat_map(LogWriter::unkept).collect()
     }
 
     /// Whether no flow is open here and the link has delivered all its input.
@@ -482,8 +429,3 @@ impl Peer {
         core.flows.is_empty() && (!core.link.is_up() || core.link.open_flows() == 0)
     }
 }
-
-/// Lines about a peer's arrivals and losses in each [`BURST_PERIOD`].
-const BURST: u32 = 8;
-
-const BURST_PERIOD: Duration = Duration::from_secs(60);

@@ -6,6 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::Resolver;
+use super::link;
 use crate::memory::MAX_FOUND;
 use crate::memory::{self, ContextMemory, KeptLogs, Least, MIN_CONTEXTS, SetMemory};
 use crate::raw::{RawCache, RawConfig, Text};
@@ -55,98 +56,102 @@ pub(super) fn of(cache: &RawCache) -> u64 {
     cache.memory.as_ref().map_or_else(|| machine::memory().bytes / 4, |memory| memory.get_ref().0)
 }
 
-impl Resolver {
-    /// Reads the fixed settings of each peer.
-    pub(super) fn set_memory(&mut self, raw: &RawConfig, defaults: &CodecSettings) -> SetMemory {
-        let flow_memory =
-            self.read("flow_memory", raw.link.flow_memory.as_ref(), |&Size(bytes)| match bytes {
-                LEAST_FLOWS.. => Ok(bytes),
-                _ => {
-                    let [bytes, least] = [Size(bytes), Size(LEAST_FLOWS)].map(Size::exact);
-                    Err(format!("{bytes} is too little for flows to go on; the least is {least}"))
-                }
-            });
-        let logs = raw.cache.log_memory.is_some()
-            || raw.link.max_in_flight.is_some()
-            || raw.peer.iter().any(|peer| peer.get_ref().log_memory.is_some())
-            || raw.policy.iter().any(|policy| policy.get_ref().log_memory.is_some());
-        SetMemory { flow_memory, hint_memory: defaults.hint_memory, logs }
-    }
-
-    /// Shares `[cache] memory`, less the part `beside` peers, out among them; returns it with its part for
-    /// logs.
-    pub(super) fn memory(
-        &mut self,
-        raw: &RawConfig,
-        set_memory: SetMemory,
-        policies: Option<&Policies>,
-        peers: Option<&mut [Peer]>,
-        beside: Beside,
-    ) -> (u64, LogBudget) {
-        let memory = of(&raw.cache);
-        let there = machine::memory();
-        if memory > there.bytes {
-            self.warnings.push(format!(
-                "memory: {} is more than the {} that {} lets a process use; once it is used, the kernel \
-                 ends the gateway, so set less",
-                Size(memory),
-                Size(there.bytes),
-                there.owner(),
-            ));
-        }
-        let (Some(policies), Some(peers)) = (policies, peers) else {
-            return (memory, LogBudget::default());
-        };
-        let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
-        let for_peers = memory.saturating_sub(beside.memory);
-        let none_kept = KeptLogs::new();
-        match memory::share_among(peers, for_peers, policies, site, set_memory, &none_kept) {
-            Ok(logs) => (memory, logs),
-            Err(least) => {
-                self.refuse_memory(raw, memory, peers.len() as u64, least, &beside);
-                (memory, LogBudget::default())
+/// Reads the fixed settings of each peer.
+pub(super) fn set_memory(resolver: &mut Resolver, raw: &RawConfig, defaults: &CodecSettings) -> SetMemory {
+    let flow_memory =
+        link::read(resolver, "flow_memory", raw.link.flow_memory.as_ref(), |&Size(bytes)| match bytes {
+            LEAST_FLOWS.. => Ok(bytes),
+            _ => {
+                let [bytes, least] = [Size(bytes), Size(LEAST_FLOWS)].map(Size::exact);
+                Err(format!("{bytes} is too little for flows to go on; the least is {least}"))
             }
+        });
+    let logs = raw.cache.log_memory.is_some()
+        || raw.link.max_in_flight.is_some()
+        || raw.peer.iter().any(|peer| peer.get_ref().log_memory.is_some())
+        || raw.policy.iter().any(|policy| policy.get_ref().log_memory.is_some());
+    SetMemory { flow_memory, hint_memory: defaults.hint_memory, logs }
+}
+
+/// Shares `[cache] memory`, less the part `beside` peers, out among them; returns it with its part for
+/// logs.
+pub(super) fn memory(
+    resolver: &mut Resolver,
+    raw: &RawConfig,
+    set_memory: SetMemory,
+    policies: Option<&Policies>,
+    peers: Option<&mut [Peer]>,
+    beside: Beside,
+) -> (u64, LogBudget) {
+    let memory = of(&raw.cache);
+    let there = machine::memory();
+    if memory > there.bytes {
+        resolver.warnings.push(format!(
+            "memory: {} is more than the {} that {} lets a process use; once it is used, the kernel \
+             ends the gateway, so set less",
+            Size(memory),
+            Size(there.bytes),
+            there.owner(),
+        ));
+    }
+    let (Some(policies), Some(peers)) = (policies, peers) else {
+        return (memory, LogBudget::default());
+    };
+    let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
+    let for_peers = memory.saturating_sub(beside.memory);
+    let none_kept = KeptLogs::new();
+    match memory::share_among(peers, for_peers, policies, site, set_memory, &none_kept) {
+        Ok(logs) => (memory, logs),
+        Err(least) => {
+            refuse_memory(resolver, raw, memory, peers.len() as u64, least, &beside);
+            (memory, LogBudget::default())
         }
     }
+}
 
-    /// Reports too little memory for so many peers.
-    fn refuse_memory(&mut self, raw: &RawConfig, memory: u64, peers: u64, least: Least, beside: &Beside) {
-        let needed = match beside.index {
-            // More memory has it take more.
-            Some((disk, taken)) if raw.cache.store_index_memory.is_none() => {
-                memory::with_index(least.total().saturating_add(beside.memory - taken), disk)
-            }
-            _ => least.total().saturating_add(beside.memory),
-        };
-        let parts = parts(raw, peers, least, beside);
-        let Some(Part { bytes, what, key, span, way }) = parts.into_iter().max_by_key(|part| part.bytes)
-        else {
-            return;
-        };
-        let set = raw.cache.memory.as_ref();
-        let there = machine::memory();
-        let which = match set {
-            Some(_) => String::new(),
-            None => format!(", a quarter of the {} of {},", Size(there.bytes), there.owner()),
-        };
-        let memory = Size(memory);
-        let short = match &span {
-            Some(_) => format!("{key}: memory of {memory}"),
-            None => format!("memory: {memory}"),
-        };
-        let span = span.or_else(|| set.map(Spanned::span)).unwrap_or_else(|| raw.gateway.span());
-        let s = if peers == 1 { "" } else { "s" };
-        // Rounded up in this form, and readable again.
-        let (for_whom, whole) = (&beside.what, needed.div_ceil(1 << 20));
-        self.problems.at(
-            span,
-            format_args!(
-                "{short}{which} is too small for {peers} peer{s}{for_whom}, even if all logs are as small as can be; \
-                 the largest part of what is needed is {} for {what}: {way}, or set memory to at least {whole} MiB",
-                Size(bytes),
-            ),
-        );
-    }
+/// Reports too little memory for so many peers.
+fn refuse_memory(
+    resolver: &mut Resolver,
+    raw: &RawConfig,
+    memory: u64,
+    peers: u64,
+    least: Least,
+    beside: &Beside,
+) {
+    let needed = match beside.index {
+        // More memory has it take more.
+        Some((disk, taken)) if raw.cache.store_index_memory.is_none() => {
+            memory::with_index(least.total().saturating_add(beside.memory - taken), disk)
+        }
+        _ => least.total().saturating_add(beside.memory),
+    };
+    let parts = parts(raw, peers, least, beside);
+    let Some(Part { bytes, what, key, span, way }) = parts.into_iter().max_by_key(|part| part.bytes) else {
+        return;
+    };
+    let set = raw.cache.memory.as_ref();
+    let there = machine::memory();
+    let which = match set {
+        Some(_) => String::new(),
+        None => format!(", a quarter of the {} of {},", Size(there.bytes), there.owner()),
+    };
+    let memory = Size(memory);
+    let short = match &span {
+        Some(_) => format!("{key}: memory of {memory}"),
+        None => format!("memory: {memory}"),
+    };
+    let span = span.or_else(|| set.map(Spanned::span)).unwrap_or_else(|| raw.gateway.span());
+    let s = if peers == 1 { "" } else { "s" };
+    // Rounded up in this form, and readable again.
+    let (for_whom, whole) = (&beside.what, needed.div_ceil(1 << 20));
+    resolver.problems.at(
+        span,
+        format_args!(
+            "{short}{which} is too small for {peers} peer{s}{for_whom}, even if all logs are as small as can be; \
+             the largest part of what is needed is {} for {what}: {way}, or set memory to at least {whole} MiB",
+            Size(bytes),
+        ),
+    );
 }
 
 /// Returns the reducible parts of the needed memory.

@@ -56,7 +56,7 @@ pub(super) fn resolve(typed: Typed, path: &Path, text: &str) -> Result<Config, C
 pub(super) fn admin_alone(typed: Typed, path: &Path, text: &str) -> Result<Option<Admin>, ConfigError> {
     let raw = whole(typed, path, text)?;
     let mut resolver = Resolver::new(path);
-    let admin = resolver.admin(raw.gateway.get_ref());
+    let admin = gateway::admin(&mut resolver, raw.gateway.get_ref());
     if resolver.problems.is_empty() { Ok(admin) } else { Err(resolver.problems.into_error(path, text)) }
 }
 
@@ -65,11 +65,12 @@ pub(super) fn caches_alone(typed: Typed, path: &Path, text: &str) -> Result<Cach
     let raw = whole(typed, path, text)?;
     let mut resolver = Resolver::new(path);
     let gateway = raw.gateway.get_ref();
-    let admin = resolver.admin(gateway);
+    let admin = gateway::admin(&mut resolver, gateway);
     let state = gateway.state.as_ref().map(|state| resolver.path(state));
-    let store = raw.cache.store_disk.as_ref().and_then(|_| resolver.store_path(&raw));
+    let store = raw.cache.store_disk.as_ref().and_then(|_| store::store_path(&resolver, &raw));
     let peers = raw.peer.iter().map(toml::Spanned::get_ref);
-    let peers = peers.map(|peer| (peer.name.get_ref().clone(), resolver.public_keys(peer))).collect();
+    let peers =
+        peers.map(|peer| (peer.name.get_ref().clone(), peer::public_keys(&mut resolver, peer))).collect();
     let caches = Caches { admin, state, store, peers };
     if resolver.problems.is_empty() { Ok(caches) } else { Err(resolver.problems.into_error(path, text)) }
 }
@@ -90,24 +91,24 @@ impl Resolver {
 
     /// Resolves every section, to find all problems, and only then gives up for a missing one.
     fn config(&mut self, raw: &RawConfig, path: &Path, text: &str) -> Option<Config> {
-        let gateway = self.gateway(raw);
-        let defaults = self.codec_defaults(&raw.codec, &raw.cache, &raw.link);
-        let link = self.link(&raw.link);
-        let groups = self.groups(raw);
-        let discovery = self.discovery(raw, &groups, &link);
+        let gateway = gateway::gateway(self, raw);
+        let defaults = link::codec_defaults(self, &raw.codec, &raw.cache, &raw.link);
+        let link = link::link(self, &raw.link);
+        let groups = group::groups(self, raw);
+        let discovery = discovery::discovery(self, raw, &groups, &link);
         let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
-        let adapt = self.adapt(raw.codec.adapt.as_ref()).unwrap_or_default();
+        let adapt = peer::read_adapt(self, raw.codec.adapt.as_ref()).unwrap_or_default();
         let mut peers = Vec::new();
         for peer in &raw.peer {
-            peers.push(self.peer(peer, &defaults, adapt, &link, &groups, site));
+            peers.push(peer::peer(self, peer, &defaults, adapt, &link, &groups, site));
         }
-        self.check_peers(raw, gateway.as_ref(), &peers);
+        peer::check_peers(self, raw, gateway.as_ref(), &peers);
         let intercepts: Vec<_> =
-            raw.intercept.iter().map(|intercept| self.intercept(intercept, raw)).collect();
-        self.check_listens(raw, &intercepts);
-        self.check_rules(raw);
-        self.check_holding(raw);
-        let rules = raw.policy.iter().map(|policy| self.policy(policy, raw)).collect::<Vec<_>>();
+            raw.intercept.iter().map(|intercept| intercept::intercept(self, intercept, raw)).collect();
+        gateway::check_listens(self, raw, &intercepts);
+        capture::check_rules(self, raw);
+        capture::check_holding(self, raw);
+        let rules = raw.policy.iter().map(|policy| policy::policy(self, policy, raw)).collect::<Vec<_>>();
         let mut peers = peers.into_iter().collect::<Option<Vec<_>>>();
         if let (Some(gateway), Some(peers)) = (&gateway, &mut peers) {
             for peer in peers {
@@ -116,19 +117,19 @@ impl Resolver {
             }
         }
         if let Some(peers) = &peers {
-            self.check_quotas(raw, &rules, peers);
+            policy::check_quotas(self, raw, &rules, peers);
         }
         let policies = rules.into_iter().collect::<Option<_>>().map(|rules| Policies { rules });
-        let store = self.store(raw, memory::of(&raw.cache));
-        self.check_hints(raw, policies.as_ref(), peers.as_deref());
-        self.warn_of_unused_samples(raw, &defaults, policies.as_ref(), peers.as_deref());
-        let set_memory = self.set_memory(raw, &defaults);
+        let store = store::store(self, raw, memory::of(&raw.cache));
+        store::check_hints(self, raw, policies.as_ref(), peers.as_deref());
+        policy::warn_of_unused_samples(self, raw, &defaults, policies.as_ref(), peers.as_deref());
+        let set_memory = memory::set_memory(self, raw, &defaults);
         let beside = Beside::of(store.as_ref(), discovery.as_ref());
         let (memory, log_budget) =
-            self.memory(raw, set_memory, policies.as_ref(), peers.as_deref_mut(), beside);
+            memory::memory(self, raw, set_memory, policies.as_ref(), peers.as_deref_mut(), beside);
         let log_idle = self.log_idle(raw);
         self.warn_of_idleness(raw);
-        self.warn_of_solitude(raw);
+        group::warn_of_solitude(self, raw);
         Some(Config {
             path: path.to_owned(),
             gateway: gateway?,

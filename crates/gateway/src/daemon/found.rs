@@ -51,7 +51,7 @@ pub(super) async fn run(site: Arc<Site>, report: Arc<Report>, mut talk: Talk) {
 /// Returns the links of discovered peers, up or down.
 fn links(state: &State) -> BTreeMap<PublicKey, bool> {
     let of = |peer: &Arc<oncewire_tunnel::peer::Peer>| {
-        peer.settings.keys.iter().map(|key| (*key, peer.is_up())).collect::<Vec<_>>()
+        peer.settings.keys.iter().map(|key| (*key, peer.reach.is_up())).collect::<Vec<_>>()
     };
     state.peers.iter().flat_map(of).collect()
 }

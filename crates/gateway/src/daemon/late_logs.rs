@@ -27,7 +27,7 @@ pub(super) async fn run(report: Arc<Report>, logs: Logs) {
 /// nothing.
 async fn keep_again(state: &State, logs: &Logs) {
     let peers = state.config.peers.iter().zip(&state.peers);
-    let (configs, peers): (Vec<_>, Vec<_>) = peers.filter(|(_, peer)| peer.may_keep_logs()).unzip();
+    let (configs, peers): (Vec<_>, Vec<_>) = peers.filter(|(_, peer)| peer.logs.may_start()).unzip();
     let Some(opened) = logs.open_anew(configs.into_iter().map(log_owner).collect()).await else { return };
     peers.iter().zip(opened).for_each(|(peer, opened)| peer.keep_logs(opened));
     let peers = peers.len();
@@ -133,7 +133,7 @@ mod tests {
         let branch = start(dir.path(), &text, Patience::default()).await;
         assert!(branch.wait_up("hub", LIMIT).await);
         let peer = Arc::clone(&branch.report.state().peers[0]);
-        let writer = peer.log_writer().unwrap();
+        let writer = peer.logs.writer().unwrap();
         for is_slow in [false, true, false, true, false] {
             if is_slow {
                 writer.stall(true);
@@ -143,16 +143,16 @@ mod tests {
                 writer.stall(false);
             }
         }
-        assert_eq!((peer.has_whole_logs(), writer.lost()[1]), (false, 200_000));
-        while !peer.is_on_disk_only() {
+        assert_eq!((peer.logs.is_whole(), writer.lost()[1]), (false, 200_000));
+        while !peer.logs.is_on_disk_only() {
             peer.release_logs(|_| true);
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         assert_eq!(fetch(&branch).await, 100_000);
-        while peer.is_on_disk_only() {
+        while peer.logs.is_on_disk_only() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        assert_eq!((peer.has_whole_logs(), link(&branch).inbound.log_used), (true, 600_000));
+        assert_eq!((peer.logs.is_whole(), link(&branch).inbound.log_used), (true, 600_000));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,7 +163,7 @@ mod tests {
         assert!(branch.wait_up("hub", LIMIT).await);
         let peers = [&branch, &hub].map(|gateway| Arc::clone(&gateway.report.state().peers[0]));
         for number in 0..12 {
-            let stall = |is_slow| peers.iter().for_each(|peer| peer.log_writer().unwrap().stall(is_slow));
+            let stall = |is_slow| peers.iter().for_each(|peer| peer.logs.writer().unwrap().stall(is_slow));
             // Pieces skipped by a slow disk cause a log to be rewritten.
             if number == 3 {
                 stall(true);
@@ -174,7 +174,7 @@ mod tests {
             }
         }
         for peer in &peers {
-            while !peer.is_on_disk_only() {
+            while !peer.logs.is_on_disk_only() {
                 peer.release_logs(|_| true);
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(link(&branch).peer_restarts, 0);
         let all = link(&branch).inbound.log_used;
         let peer = Arc::clone(&branch.report.state().peers[0]);
-        while !peer.has_whole_logs() {
+        while !peer.logs.is_whole() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         branch.shutdown(LIMIT).await;

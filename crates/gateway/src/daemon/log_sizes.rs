@@ -101,12 +101,12 @@ fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
 
 /// Waits for a memory request by logs on disk only.
 async fn any_asks(watched: &[Watched]) {
-    any(watched.iter().map(|watched| watched.peer.asked_for_share())).await;
+    any(watched.iter().map(|watched| watched.peer.logs.asked_for_share())).await;
 }
 
 /// Waits until logs of a peer are about to be full.
 async fn any_fills(watched: &[Watched]) {
-    any(watched.iter().map(|watched| watched.peer.logs_fill())).await;
+    any(watched.iter().map(|watched| watched.peer.logs.fill())).await;
 }
 
 /// Waits for the first of these.
@@ -145,7 +145,7 @@ fn look(budget: LogBudget, log_idle: Duration, watched: &mut [Watched]) {
     }
     // Once all others have given up their surplus.
     for (watched, _) in watched.iter().zip(&seen).filter(|(_, seen)| seen.takes_memory) {
-        watched.peer.grant_share();
+        watched.peer.logs.grant_share();
     }
 }
 
@@ -177,7 +177,7 @@ struct Seen {
 impl Seen {
     fn of(peer: &Peer) -> Self {
         // First: once back, they want nothing.
-        let wanted = peer.wants_share();
+        let wanted = peer.logs.wants_share();
         let stats = peer.status().link;
         Self { takes_memory: wanted || !stats.inbound.released, stats }
     }
@@ -307,6 +307,7 @@ mod tests {
     use oncewire_tunnel::lane::options::LaneOptions;
     use oncewire_tunnel::onward::Onward;
     use oncewire_tunnel::peer::PeerSettings;
+    use oncewire_tunnel::serve;
 
     const MIB: u64 = 1 << 20;
     const BUDGET: LogBudget = LogBudget { bytes: 20 * MIB, contested: true };
@@ -327,6 +328,7 @@ mod tests {
             first_limits: LogLimits { out: least, inbound: least },
             group: None,
             found: false,
+            serve: serve::offer,
         };
         let (accounts, tasks, logs) = (Arc::default(), Arc::new(Tasks::new()), PeerLogs::default());
         Peer::new(settings, Onward::default(), ours, Clock::start(), accounts, tasks, logs)
@@ -358,14 +360,14 @@ mod tests {
         watched[1].peer.only_on_disk();
         look(&mut watched);
         assert_eq!(limits(&watched), [16 * MIB, 16 * MIB], "what is not in memory takes none");
-        watched[1].peer.ask_for_share();
+        watched[1].peer.logs.ask_for_share();
         any_asks(&watched).await;
         // Also while they are read.
         for _ in 0..3 {
             look(&mut watched);
             let limits = limits(&watched);
             assert!(limits.iter().sum::<u64>() <= BUDGET.bytes && limits[1] >= 2 * MIB, "{limits:?}");
-            assert!(watched[1].peer.wants_share());
+            assert!(watched[1].peer.logs.wants_share());
         }
         let asks_no_more = tokio::time::timeout(Duration::from_millis(10), any_asks(&watched)).await.is_err();
         assert!(asks_no_more);

@@ -204,7 +204,7 @@ impl Changing<'_> {
         end_links(peers).await;
         save_hints(peers).await;
         peers.iter().for_each(|peer| peer.end());
-        let closing: Vec<_> = peers.iter().filter_map(|peer| peer.close_logs()).collect();
+        let closing: Vec<_> = peers.iter().filter_map(|peer| peer.logs.close()).collect();
         if let Some(logs) = self.logs {
             logs.closed(closing).await;
         }

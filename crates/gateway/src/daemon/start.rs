@@ -23,8 +23,10 @@ use oncewire_tunnel::lane::tls_tcp::Dialling;
 use oncewire_tunnel::listener::{Guests, TunnelDoor, TunnelPort};
 use oncewire_tunnel::neighbours::{self, Inbox, Member, Neighbours};
 use oncewire_tunnel::onward::{Onward, OwnSockets};
+use oncewire_tunnel::peer::times::{run_pacing, run_timer};
 use oncewire_tunnel::peer::{Peer, PeerSettings};
 use oncewire_tunnel::peering::Peering;
+use oncewire_tunnel::serve;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
@@ -127,6 +129,7 @@ impl Site {
             first_limits: log_sizes::first_limits(peer),
             group: self.member(peer),
             found: peer.found,
+            serve: serve::offer,
         };
         let dialling = self.dialling(config, &settings).map_err(StartError::Tls)?;
         let (accounts, tasks) = (Arc::clone(&self.accounts), Arc::new(Tasks::new()));
@@ -134,9 +137,9 @@ impl Site {
         let told = peer.told.clone();
         let peer = Peer::new(settings, onward, ours, self.clock, accounts, Arc::clone(&tasks), logs);
         peer.announce(told);
-        tasks.spawn(Arc::clone(&peer).run_timer());
+        tasks.spawn(run_timer(Arc::clone(&peer)));
         if peer.settings.link.adapt != Adapt::Off {
-            tasks.spawn(Arc::clone(&peer).run_pacing());
+            tasks.spawn(run_pacing(Arc::clone(&peer)));
         }
         if let Some(dialling) = dialling {
             tasks.spawn(dialer::run(Arc::clone(&peer), dialling, Arc::clone(&tasks)));
@@ -210,7 +213,9 @@ impl Site {
         let gateway = Arc::clone(&report.state().config);
         let own = MemberId::of_key(gateway.gateway.identity.public_key().as_bytes());
         let task = neighbours::Task::new(inbox, own, self.store.clone(), self.clock);
-        self.tasks.spawn(task.run(state, |state: &State| state.peers.clone()));
+        self.tasks.spawn(
+            task.run(state, |state: &State| state.peers.iter().map(|peer| Arc::clone(peer) as _).collect()),
+        );
     }
 
     /// Begins discovery; none if no gateway could reach this one.

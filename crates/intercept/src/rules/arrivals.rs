@@ -8,118 +8,116 @@
 use std::fmt::Write as _;
 
 use super::begun::{FAMILIES, SYN, connection};
-use super::{How, RuleSet};
+use super::hold;
+use super::set::{How, RuleSet};
 
-impl RuleSet {
-    /// Whether answers or new connections are led to sockets here by their mark.
-    fn awaits(&self) -> bool {
-        self.in_clients_names || self.has(How::Tproxy)
+/// Whether answers or new connections are led to sockets here by their mark.
+fn awaits(ruleset: &RuleSet) -> bool {
+    ruleset.in_clients_names || has(ruleset, How::Tproxy)
+}
+
+fn has(ruleset: &RuleSet, how: How) -> bool {
+    ruleset.takers.iter().any(|taker| taker.how == how)
+}
+
+/// Writes the sets and the chains for detecting losses.
+pub(super) fn arrivals(ruleset: &RuleSet, text: &mut String) {
+    if awaits(ruleset) {
+        marked_arrivals(ruleset, text);
     }
-
-    fn has(&self, how: How) -> bool {
-        self.takers.iter().any(|taker| taker.how == how)
+    if has(ruleset, How::Redirect) {
+        redirected_arrivals(text);
     }
+    if !awaits(ruleset) && !has(ruleset, How::Redirect) {
+        return;
+    }
+    let mut heard = Vec::new();
+    for (family, ip, _) in FAMILIES.into_iter().filter(|_| awaits(ruleset)) {
+        let ends = connection(ip);
+        heard.push(format!(
+            "{SYN} {ends} @pending-{family} update @arrived-{family} {{ iifname . tcp dport }}"
+        ));
+        heard.push(format!("delete @pending-{family} {{ {ends} }}"));
+    }
+    for (family, ip, _) in FAMILIES.into_iter().filter(|_| has(ruleset, How::Redirect)) {
+        let end = client(ip);
+        heard.push(format!(
+            "{end} @pending-redirect-{family} update @arrived-redirect {{ iifname . meta nfproto }}"
+        ));
+        heard.push(format!("delete @pending-redirect-{family} {{ {end} }}"));
+    }
+    chain(text, "heard", &heard);
+    // Behind the chains of firewalls.
+    let hook = "type filter hook input priority 300; policy accept;".to_owned();
+    chain(text, "arrived", &[hook, "tcp flags & syn == syn jump heard".to_owned()]);
+}
 
-    /// Writes the sets and the chains for detecting losses.
-    pub(super) fn arrivals(&self, text: &mut String) {
-        if self.awaits() {
-            self.marked_arrivals(text);
+fn marked_arrivals(ruleset: &RuleSet, text: &mut String) {
+    let _ = write!(text, "\tcounter {UNHEARD} {{\n\t}}\n");
+    for (family, ip, address) in FAMILIES {
+        set(
+            text,
+            &format!("pending-{family}"),
+            &format!("{address} . inet_service . {address} . inet_service"),
+            "30s",
+        );
+        set(text, &format!("lost-{family}"), &format!("{address} . inet_service"), REST);
+        for name in ["blocked", "arrived"] {
+            set(text, &format!("{name}-{family}"), "ifname . inet_service", REST);
         }
-        if self.has(How::Redirect) {
-            redirected_arrivals(text);
-        }
-        if !self.awaits() && !self.has(How::Redirect) {
-            return;
-        }
-        let mut heard = Vec::new();
-        for (family, ip, _) in FAMILIES.into_iter().filter(|_| self.awaits()) {
+        let unheard = [
+            format!("counter name \"{UNHEARD}\""),
+            format!("update @lost-{family} {{ {ip} daddr . tcp dport }}"),
+            format!(
+                "iifname . tcp dport != @arrived-{family} update @blocked-{family} {{ iifname . tcp dport }}"
+            ),
+            "accept".to_owned(),
+        ];
+        chain(text, &format!("unheard-{family}"), &unheard);
+    }
+    if hold::hold_numbers(ruleset).is_some() {
+        let aside = FAMILIES.map(|(family, ip, _)| {
+            let mut rules = stopped(family, ip).to_vec();
+            rules.push(format!("{} @pending-{family}", connection(ip)));
+            rules.into_iter().map(|rule| format!("{rule} accept"))
+        });
+        chain(text, "aside", &aside.into_iter().flatten().collect::<Vec<_>>());
+    }
+    if ruleset.in_clients_names {
+        let _ = write!(text, "\tcounter {UNANSWERED} {{\n\t}}\n");
+        let answer = FAMILIES.map(|(family, ip, _)| {
             let ends = connection(ip);
-            heard.push(format!(
-                "{SYN} {ends} @pending-{family} update @arrived-{family} {{ iifname . tcp dport }}"
-            ));
-            heard.push(format!("delete @pending-{family} {{ {ends} }}"));
-        }
-        for (family, ip, _) in FAMILIES.into_iter().filter(|_| self.has(How::Redirect)) {
-            let end = client(ip);
-            heard.push(format!(
-                "{end} @pending-redirect-{family} update @arrived-redirect {{ iifname . meta nfproto }}"
-            ));
-            heard.push(format!("delete @pending-redirect-{family} {{ {end} }}"));
-        }
-        chain(text, "heard", &heard);
-        // Behind the chains of firewalls.
-        let hook = "type filter hook input priority 300; policy accept;".to_owned();
-        chain(text, "arrived", &[hook, "tcp flags & syn == syn jump heard".to_owned()]);
+            [
+                format!("{ends} @pending-{family} counter name \"{UNANSWERED}\""),
+                format!("update @pending-{family} {{ {ends} }}"),
+            ]
+        });
+        chain(text, "answer", &answer.concat());
     }
+}
 
-    fn marked_arrivals(&self, text: &mut String) {
-        let _ = write!(text, "\tcounter {UNHEARD} {{\n\t}}\n");
-        for (family, ip, address) in FAMILIES {
-            set(
-                text,
-                &format!("pending-{family}"),
-                &format!("{address} . inet_service . {address} . inet_service"),
-                "30s",
-            );
-            set(text, &format!("lost-{family}"), &format!("{address} . inet_service"), REST);
-            for name in ["blocked", "arrived"] {
-                set(text, &format!("{name}-{family}"), "ifname . inet_service", REST);
-            }
-            let unheard = [
-                format!("counter name \"{UNHEARD}\""),
-                format!("update @lost-{family} {{ {ip} daddr . tcp dport }}"),
-                format!(
-                    "iifname . tcp dport != @arrived-{family} update @blocked-{family} {{ iifname . tcp dport }}"
-                ),
-                "accept".to_owned(),
-            ];
-            chain(text, &format!("unheard-{family}"), &unheard);
-        }
-        if self.hold_numbers().is_some() {
-            let aside = FAMILIES.map(|(family, ip, _)| {
-                let mut rules = stopped(family, ip).to_vec();
-                rules.push(format!("{} @pending-{family}", connection(ip)));
-                rules.into_iter().map(|rule| format!("{rule} accept"))
-            });
-            chain(text, "aside", &aside.into_iter().flatten().collect::<Vec<_>>());
-        }
-        if self.in_clients_names {
-            let _ = write!(text, "\tcounter {UNANSWERED} {{\n\t}}\n");
-            let answer = FAMILIES.map(|(family, ip, _)| {
-                let ends = connection(ip);
-                [
-                    format!("{ends} @pending-{family} counter name \"{UNANSWERED}\""),
-                    format!("update @pending-{family} {{ {ends} }}"),
-                ]
-            });
-            chain(text, "answer", &answer.concat());
-        }
-    }
+/// Returns the rule awaiting servers' answers to connects from clients' addresses; it precedes the rule
+/// that leads them here.
+pub(super) fn awaited_answers(ruleset: &RuleSet) -> Option<String> {
+    let answers = "tcp flags & (fin | syn | rst | ack) == (syn | ack) socket transparent 1 jump answer";
+    ruleset.in_clients_names.then(|| answers.to_owned())
+}
 
-    /// Returns the rule awaiting servers' answers to connects from clients' addresses; it precedes the rule
-    /// that leads them here.
-    pub(super) fn awaited_answers(&self) -> Option<String> {
-        let answers = "tcp flags & (fin | syn | rst | ack) == (syn | ack) socket transparent 1 jump answer";
-        self.in_clients_names.then(|| answers.to_owned())
-    }
-
-    /// Writes the redirecting chains, one for each interception.
-    pub(super) fn redirects(&self, text: &mut String) {
-        let numbered = self.takers.iter().enumerate().filter(|(_, taker)| taker.how == How::Redirect);
-        for (number, taker) in numbered {
-            let mut rules = vec!["fib daddr type local return".to_owned()];
-            rules.extend(FAMILIES.map(|(family, ip, _)| {
-                format!("{} @pending-redirect-{family} goto unheard-redirect", client(ip))
-            }));
-            rules.push("iifname . meta nfproto @blocked-redirect return".to_owned());
-            // A rule of their own: a full set ends a rule.
-            rules
-                .extend(FAMILIES.map(|(family, ip, _)| {
-                    format!("update @pending-redirect-{family} {{ {} }}", client(ip))
-                }));
-            rules.push(format!("meta l4proto tcp redirect to :{}", taker.port));
-            chain(text, &format!("redirect-{number}"), &rules);
-        }
+/// Writes the redirecting chains, one for each interception.
+pub(super) fn redirects(ruleset: &RuleSet, text: &mut String) {
+    let numbered = ruleset.takers.iter().enumerate().filter(|(_, taker)| taker.how == How::Redirect);
+    for (number, taker) in numbered {
+        let mut rules = vec!["fib daddr type local return".to_owned()];
+        rules.extend(FAMILIES.map(|(family, ip, _)| {
+            format!("{} @pending-redirect-{family} goto unheard-redirect", client(ip))
+        }));
+        rules.push("iifname . meta nfproto @blocked-redirect return".to_owned());
+        // A rule of their own: a full set ends a rule.
+        rules.extend(
+            FAMILIES.map(|(family, ip, _)| format!("update @pending-redirect-{family} {{ {} }}", client(ip))),
+        );
+        rules.push(format!("meta l4proto tcp redirect to :{}", taker.port));
+        chain(text, &format!("redirect-{number}"), &rules);
     }
 }
 

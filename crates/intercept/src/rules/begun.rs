@@ -9,74 +9,71 @@
 use std::fmt::Write as _;
 
 use super::arrivals::stopped;
-use super::{How, RuleSet, Taker};
+use super::set::{How, RuleSet, Taker};
 
-impl RuleSet {
-    /// Writes the sets and, for each interception, the chain giving a SYN to its listener.
-    pub(super) fn takes(&self, text: &mut String) {
-        for (number, _) in self.transparent() {
-            for (family, _, addresses) in FAMILIES {
-                let _ = write!(
-                    text,
-                    "\tset begun-{number}-{family} {{\n\
-                     \t\ttype {addresses} . inet_service . {addresses} . inet_service\n\
-                     \t\tsize {MOST_BEGUN}\n\t\tflags dynamic,timeout\n\t\ttimeout {BEGUN_FOR_S}s\n\t}}\n"
-                );
-            }
-        }
-        for (number, taker) in self.transparent() {
-            let _ = write!(text, "\tchain intercept-{number} {{\n\t\tfib daddr type local return\n");
-            for (family, ip, _) in FAMILIES {
-                // A SYN passed below has begun nothing here.
-                let _ = writeln!(text, "\t\tdelete @begun-{number}-{family} {{ {} }}", connection(ip));
-                let _ = writeln!(text, "\t\t{} @pending-{family} goto unheard-{family}", connection(ip));
-                stopped(family, ip).iter().for_each(|rule| text.push_str(&format!("\t\t{rule} return\n")));
-            }
-            for (family, ip, _) in FAMILIES {
-                // In one rule: without room, later packets could not be taken in, so the SYN is not either.
-                let (begins, takes) = (connection(ip), self.take(taker, family));
-                let _ = writeln!(
-                    text,
-                    "\t\tmeta nfproto ip{family} meta l4proto tcp update @begun-{number}-{family} {{ {begins} }} \
-                     {takes} update @pending-{family} {{ {begins} }} accept"
-                );
-            }
-            text.push_str("\t}\n");
+/// Writes the sets and, for each interception, the chain giving a SYN to its listener.
+pub(super) fn takes(ruleset: &RuleSet, text: &mut String) {
+    for (number, _) in transparent(ruleset) {
+        for (family, _, addresses) in FAMILIES {
+            let _ = write!(
+                text,
+                "\tset begun-{number}-{family} {{\n\
+                 \t\ttype {addresses} . inet_service . {addresses} . inet_service\n\
+                 \t\tsize {MOST_BEGUN}\n\t\tflags dynamic,timeout\n\t\ttimeout {BEGUN_FOR_S}s\n\t}}\n"
+            );
         }
     }
-
-    /// Returns the rules for packets without a socket, behind the rule for those with one.
-    pub(super) fn rules_without_socket(&self) -> Vec<String> {
-        let each = self.transparent().flat_map(|(number, taker)| {
-            FAMILIES.map(|(family, ip, _)| {
-                format!("{} @begun-{number}-{family} {} accept", connection(ip), self.take(taker, family))
-            })
-        });
-        each.collect()
+    for (number, taker) in transparent(ruleset) {
+        let _ = write!(text, "\tchain intercept-{number} {{\n\t\tfib daddr type local return\n");
+        for (family, ip, _) in FAMILIES {
+            // A SYN passed below has begun nothing here.
+            let _ = writeln!(text, "\t\tdelete @begun-{number}-{family} {{ {} }}", connection(ip));
+            let _ = writeln!(text, "\t\t{} @pending-{family} goto unheard-{family}", connection(ip));
+            stopped(family, ip).iter().for_each(|rule| text.push_str(&format!("\t\t{rule} return\n")));
+        }
+        for (family, ip, _) in FAMILIES {
+            // In one rule: without room, later packets could not be taken in, so the SYN is not either.
+            let (begins, takes) = (connection(ip), take(ruleset, taker, family));
+            let _ = writeln!(
+                text,
+                "\t\tmeta nfproto ip{family} meta l4proto tcp update @begun-{number}-{family} {{ {begins} }} \
+                 {takes} update @pending-{family} {{ {begins} }} accept"
+            );
+        }
+        text.push_str("\t}\n");
     }
+}
 
-    /// Returns the rules for SYNs not taken in: regardless of earlier connections between the same ports,
-    /// later packets go the SYN's way.
-    pub(super) fn rules_to_forget(&self) -> Vec<String> {
-        let each = self.transparent().flat_map(|(number, _)| {
-            FAMILIES.map(|(family, ip, _)| {
-                format!("{SYN} delete @begun-{number}-{family} {{ {} }}", connection(ip))
-            })
-        });
-        each.collect()
-    }
+/// Returns the rules for packets without a socket, behind the rule for those with one.
+pub(super) fn rules_without_socket(ruleset: &RuleSet) -> Vec<String> {
+    let each = transparent(ruleset).flat_map(|(number, taker)| {
+        FAMILIES.map(|(family, ip, _)| {
+            format!("{} @begun-{number}-{family} {} accept", connection(ip), take(ruleset, taker, family))
+        })
+    });
+    each.collect()
+}
 
-    /// Returns the interceptions by `tproxy`, with their numbers.
-    fn transparent(&self) -> impl Iterator<Item = (usize, &Taker)> {
-        self.takers.iter().enumerate().filter(|(_, taker)| taker.how == How::Tproxy)
-    }
+/// Returns the rules for SYNs not taken in: regardless of earlier connections between the same ports,
+/// later packets go the SYN's way.
+pub(super) fn rules_to_forget(ruleset: &RuleSet) -> Vec<String> {
+    let each = transparent(ruleset).flat_map(|(number, _)| {
+        FAMILIES
+            .map(|(family, ip, _)| format!("{SYN} delete @begun-{number}-{family} {{ {} }}", connection(ip)))
+    });
+    each.collect()
+}
 
-    /// Gives a packet to the listener, unless there is none.
-    fn take(&self, taker: &Taker, family: &str) -> String {
-        let (port, mark) = (taker.port, self.mark());
-        let to = if family == "v4" { "ip to 127.0.0.1" } else { "ip6 to [::1]" };
-        format!("tproxy {to}:{port} meta mark set {mark:#x}")
-    }
+/// Returns the interceptions by `tproxy`, with their numbers.
+fn transparent(ruleset: &RuleSet) -> impl Iterator<Item = (usize, &Taker)> {
+    ruleset.takers.iter().enumerate().filter(|(_, taker)| taker.how == How::Tproxy)
+}
+
+/// Gives a packet to the listener, unless there is none.
+fn take(ruleset: &RuleSet, taker: &Taker, family: &str) -> String {
+    let (port, mark) = (taker.port, ruleset.mark());
+    let to = if family == "v4" { "ip to 127.0.0.1" } else { "ip6 to [::1]" };
+    format!("tproxy {to}:{port} meta mark set {mark:#x}")
 }
 
 /// Both ends of the connection of a packet.

@@ -12,10 +12,11 @@ use oncewire_host::sockets::OWN_MARK;
 use serde::Deserialize;
 
 use super::begun::SYN;
+use super::bypass;
 use super::heartbeat::{BEAT_GROUP, BEAT_PORT, LIFE_MS};
 use super::icmp::{QUOTES, Quote};
+use super::set::{RuleSet, Taker, beat_mark};
 use super::text::conditions_at;
-use super::{RuleSet, Taker, beat_mark};
 
 /// The interfaces of this machine, and its bridges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,179 +67,177 @@ impl Links {
     }
 }
 
-impl RuleSet {
-    /// Fits the rules to the present bridges.
-    pub(super) fn on(mut self, links: &Links) -> Self {
-        self.bridged = links.bridged && self.in_clients_names;
-        for taker in &mut self.takers {
-            let named = links.ports.iter().filter(|(port, _)| taker.capture.names_interface(port));
-            taker.ports = named.map(|(port, bridge)| (port.clone(), bridge.clone())).collect();
-            self.bridged |= !taker.ports.is_empty();
-        }
-        self.keeps_bridges &= links.bridged && !self.bridged;
-        self.bridged |= self.keeps_bridges;
-        self
+/// Fits the rules to the present bridges.
+pub(super) fn on(mut ruleset: RuleSet, links: &Links) -> RuleSet {
+    ruleset.bridged = links.bridged && ruleset.in_clients_names;
+    for taker in &mut ruleset.takers {
+        let named = links.ports.iter().filter(|(port, _)| taker.capture.names_interface(port));
+        taker.ports = named.map(|(port, bridge)| (port.clone(), bridge.clone())).collect();
+        ruleset.bridged |= !taker.ports.is_empty();
     }
+    ruleset.keeps_bridges &= links.bridged && !ruleset.bridged;
+    ruleset.bridged |= ruleset.keeps_bridges;
+    ruleset
+}
 
-    /// Returns the bridges with ports named by interceptions.
-    pub(super) fn bridges(&self) -> impl Iterator<Item = &str> {
-        self.takers.iter().flat_map(|taker| taker.ports.values().map(String::as_str))
+/// Returns the bridges with ports named by interceptions.
+pub(super) fn bridges(ruleset: &RuleSet) -> impl Iterator<Item = &str> {
+    ruleset.takers.iter().flat_map(|taker| taker.ports.values().map(String::as_str))
+}
+
+/// Writes the table for bridges, if any frames are to be lifted.
+///
+/// It replaces an older one without forgetting carried connections.
+pub(super) fn bridge_table(ruleset: &RuleSet, text: &mut String) {
+    if !ruleset.bridged {
+        return;
     }
-
-    /// Writes the table for bridges, if any frames are to be lifted.
-    ///
-    /// It replaces an older one without forgetting carried connections.
-    pub(super) fn bridge_table(&self, text: &mut String) {
-        if !self.bridged {
-            return;
-        }
-        let table = self.table();
-        let _ = write!(text, "add table bridge {table}\nflush table bridge {table}\n");
-        for (policy, _) in self.bypasses() {
-            // Counting begins anew, as in the other table.
-            let counter = format!("counter bridge {table} policy-{policy}");
-            let _ = write!(text, "add {counter}\ndelete {counter}\n");
-        }
-        let _ = writeln!(text, "table bridge {table} {{");
-        self.counters(text);
-        let ports = format!("size {PORTS}\n\t\tflags dynamic,timeout\n\t\ttimeout");
+    let table = ruleset.table();
+    let _ = write!(text, "add table bridge {table}\nflush table bridge {table}\n");
+    for (policy, _) in bypass::bypasses(ruleset) {
+        // Counting begins anew, as in the other table.
+        let counter = format!("counter bridge {table} policy-{policy}");
+        let _ = write!(text, "add {counter}\ndelete {counter}\n");
+    }
+    let _ = writeln!(text, "table bridge {table} {{");
+    bypass::counters(ruleset, text);
+    let ports = format!("size {PORTS}\n\t\tflags dynamic,timeout\n\t\ttimeout");
+    let _ = write!(
+        text,
+        "\tset alive {{\n\t\ttype ifname\n\t\t{ports} {LIFE_MS}ms\n\t}}\n\
+         \tmap addresses {{\n\t\ttype ifname : ether_addr\n\t\t{ports} {CARRIED_FOR}\n\t}}\n"
+    );
+    for (family, ip) in FAMILIES {
         let _ = write!(
             text,
-            "\tset alive {{\n\t\ttype ifname\n\t\t{ports} {LIFE_MS}ms\n\t}}\n\
-             \tmap addresses {{\n\t\ttype ifname : ether_addr\n\t\t{ports} {CARRIED_FOR}\n\t}}\n"
+            "\tset carried-{family} {{\n\t\ttype {ip} . inet_service . {ip} . inet_service\n\t\tsize {CARRIED}\n\
+             \t\tflags dynamic,timeout\n\t\ttimeout {CARRIED_FOR}\n\t}}\n"
         );
-        for (family, ip) in FAMILIES {
-            let _ = write!(
-                text,
-                "\tset carried-{family} {{\n\t\ttype {ip} . inet_service . {ip} . inet_service\n\t\tsize {CARRIED}\n\
-                 \t\tflags dynamic,timeout\n\t\ttimeout {CARRIED_FOR}\n\t}}\n"
-            );
-        }
-        for (family, ip) in FAMILIES {
-            let _ = write!(
-                text,
-                "\tset ended-{family} {{\n\t\ttype {ip} . inet_service . {ip} . inet_service\n\t\tsize {CARRIED}\n\
-                 \t\tflags dynamic,timeout\n\t\ttimeout {BRIEFLY}\n\t}}\n"
-            );
-        }
-        for Quote { family, quoted_ends, .. } in self.quotes() {
-            let _ = write!(
-                text,
-                "\tset sent-{family} {{\n\t\ttypeof {quoted_ends}\n\t\tsize {CARRIED}\n\t\tflags dynamic,timeout\n\
-                 \t\ttimeout {CARRIED_FOR}\n\t}}\n"
-            );
-        }
-        for (number, taker) in self.on_ports().filter(|(_, taker)| !taker.excluded.is_empty()) {
-            taker.excluded.chain(text, &format!("policy-{number}"), "goto forget", true);
-        }
-        let mut chain = |name: &str, rules: &[String]| {
-            let rules: String = rules.iter().map(|rule| format!("\t\t{rule}\n")).collect();
-            let _ = write!(text, "\tchain {name} {{\n{rules}\t}}\n");
-        };
-        chain("lift", &[format!("ether daddr set iifname map @addresses meta pkttype set host {LEARN_IN}")]);
-        chain(
-            "take",
-            &each_family(|family| {
-                let flow = to(family);
-                format!(
-                    "delete @ended-{family} {{ {flow} }} {} goto lift",
-                    self.remember_briefly(family, &flow)
-                )
-            }),
-        );
-        let mut forget = each_family(|family| format!("delete @carried-{family} {{ {} }}", to(family)));
-        forget.push("accept".to_owned());
-        chain("forget", &forget);
-        chain("new", &self.new_on_bridges());
-        chain("own", &self.own_connections());
-        let mut leaving = vec!["type filter hook output priority filter; policy accept;".to_owned()];
-        let beat = format!("ip daddr {BEAT_GROUP} udp dport {BEAT_PORT}");
-        let mark = beat_mark(&self.gateway);
-        leaving.push(format!("meta mark {mark:#x} {beat} {LEARN_OUT} update @alive {{ oifname }} drop"));
-        leaving.push(format!("meta mark {OWN_MARK:#x} {SYN} jump own"));
-        leaving.extend(self.quotes().map(|quote| self.remember_sent(quote)));
-        chain("output", &leaving);
-        let mut entering = vec!["type filter hook prerouting priority dstnat; policy accept;".to_owned()];
-        entering.push(format!("{SYN} goto new"));
-        entering.extend(each_family(|family| {
-            let flow = to(family);
-            format!("tcp flags & (fin | rst) != 0 {flow} @carried-{family} {}", note_end(family, &flow))
-        }));
-        entering.extend(each_family(|family| {
-            let flow = to(family);
-            let brief = self.remember_briefly(family, &flow);
-            format!("{flow} @ended-{family} {} {brief} goto lift", note_end(family, &flow))
-        }));
-        entering.extend(each_family(|family| {
-            let flow = to(family);
-            format!("{flow} @carried-{family} {} goto lift", self.remember(family, &flow))
-        }));
-        entering.extend(self.quotes().map(|Quote { family, errors, quoted_ends, .. }| {
-            format!("{errors} {quoted_ends} @sent-{family} goto lift")
-        }));
-        chain("prerouting", &entering);
-        text.push_str("}\n");
     }
+    for (family, ip) in FAMILIES {
+        let _ = write!(
+            text,
+            "\tset ended-{family} {{\n\t\ttype {ip} . inet_service . {ip} . inet_service\n\t\tsize {CARRIED}\n\
+             \t\tflags dynamic,timeout\n\t\ttimeout {BRIEFLY}\n\t}}\n"
+        );
+    }
+    for Quote { family, quoted_ends, .. } in quotes(ruleset) {
+        let _ = write!(
+            text,
+            "\tset sent-{family} {{\n\t\ttypeof {quoted_ends}\n\t\tsize {CARRIED}\n\t\tflags dynamic,timeout\n\
+             \t\ttimeout {CARRIED_FOR}\n\t}}\n"
+        );
+    }
+    for (number, taker) in on_ports(ruleset).filter(|(_, taker)| !taker.excluded.is_empty()) {
+        taker.excluded.chain(text, &format!("policy-{number}"), "goto forget", true);
+    }
+    let mut chain = |name: &str, rules: &[String]| {
+        let rules: String = rules.iter().map(|rule| format!("\t\t{rule}\n")).collect();
+        let _ = write!(text, "\tchain {name} {{\n{rules}\t}}\n");
+    };
+    chain("lift", &[format!("ether daddr set iifname map @addresses meta pkttype set host {LEARN_IN}")]);
+    chain(
+        "take",
+        &each_family(|family| {
+            let flow = to(family);
+            format!(
+                "delete @ended-{family} {{ {flow} }} {} goto lift",
+                remember_briefly(ruleset, family, &flow)
+            )
+        }),
+    );
+    let mut forget = each_family(|family| format!("delete @carried-{family} {{ {} }}", to(family)));
+    forget.push("accept".to_owned());
+    chain("forget", &forget);
+    chain("new", &new_on_bridges(ruleset));
+    chain("own", &own_connections(ruleset));
+    let mut leaving = vec!["type filter hook output priority filter; policy accept;".to_owned()];
+    let beat = format!("ip daddr {BEAT_GROUP} udp dport {BEAT_PORT}");
+    let mark = beat_mark(&ruleset.gateway);
+    leaving.push(format!("meta mark {mark:#x} {beat} {LEARN_OUT} update @alive {{ oifname }} drop"));
+    leaving.push(format!("meta mark {OWN_MARK:#x} {SYN} jump own"));
+    leaving.extend(quotes(ruleset).map(|quote| remember_sent(ruleset, quote)));
+    chain("output", &leaving);
+    let mut entering = vec!["type filter hook prerouting priority dstnat; policy accept;".to_owned()];
+    entering.push(format!("{SYN} goto new"));
+    entering.extend(each_family(|family| {
+        let flow = to(family);
+        format!("tcp flags & (fin | rst) != 0 {flow} @carried-{family} {}", note_end(family, &flow))
+    }));
+    entering.extend(each_family(|family| {
+        let flow = to(family);
+        let brief = remember_briefly(ruleset, family, &flow);
+        format!("{flow} @ended-{family} {} {brief} goto lift", note_end(family, &flow))
+    }));
+    entering.extend(each_family(|family| {
+        let flow = to(family);
+        format!("{flow} @carried-{family} {} goto lift", remember(ruleset, family, &flow))
+    }));
+    entering.extend(quotes(ruleset).map(|Quote { family, errors, quoted_ends, .. }| {
+        format!("{errors} {quoted_ends} @sent-{family} goto lift")
+    }));
+    chain("prerouting", &entering);
+    text.push_str("}\n");
+}
 
-    /// Returns the rules for a connection's first packet. One not taken in is not carried, regardless of
-    /// earlier connections between the same ports.
-    fn new_on_bridges(&self) -> Vec<String> {
-        let mut rules = Vec::new();
-        for (number, taker) in self.on_ports() {
-            let ports: Vec<String> = taker.ports.keys().map(|port| format!("{port:?}")).collect();
-            let entry = format!("iifname {{ {} }} iifname @alive ", ports.join(", "));
-            for condition in conditions_at(taker, &entry) {
-                if !taker.excluded.is_empty() {
-                    rules.push(format!("{condition} jump policy-{number}"));
-                }
-                rules.push(format!("{condition} goto take"));
+/// Returns the rules for a connection's first packet. One not taken in is not carried, regardless of
+/// earlier connections between the same ports.
+fn new_on_bridges(ruleset: &RuleSet) -> Vec<String> {
+    let mut rules = Vec::new();
+    for (number, taker) in on_ports(ruleset) {
+        let ports: Vec<String> = taker.ports.keys().map(|port| format!("{port:?}")).collect();
+        let entry = format!("iifname {{ {} }} iifname @alive ", ports.join(", "));
+        for condition in conditions_at(taker, &entry) {
+            if !taker.excluded.is_empty() {
+                rules.push(format!("{condition} jump policy-{number}"));
             }
+            rules.push(format!("{condition} goto take"));
         }
-        rules.push("goto forget".to_owned());
-        rules
     }
+    rules.push("goto forget".to_owned());
+    rules
+}
 
-    /// Returns the rules for the gateway's own connections: their answers are for it.
-    fn own_connections(&self) -> Vec<String> {
-        let mut rules = vec![LEARN_OUT.to_owned()];
-        rules.extend(each_family(|family| {
-            let flow = from(family);
-            format!("delete @ended-{family} {{ {flow} }} {}", self.remember_briefly(family, &flow))
-        }));
-        rules
-    }
+/// Returns the rules for the gateway's own connections: their answers are for it.
+fn own_connections(ruleset: &RuleSet) -> Vec<String> {
+    let mut rules = vec![LEARN_OUT.to_owned()];
+    rules.extend(each_family(|family| {
+        let flow = from(family);
+        format!("delete @ended-{family} {{ {flow} }} {}", remember_briefly(ruleset, family, &flow))
+    }));
+    rules
+}
 
-    /// Returns the rule remembering sent packets of carried connections, as quoted by ICMP errors: these come
-    /// to the packets' source address, foreign to this machine.
-    fn remember_sent(&self, quote: &Quote) -> String {
-        let Quote { family, ends, .. } = quote;
-        let silence = self.silence.as_secs();
-        format!("{} @carried-{family} update @sent-{family} {{ {ends} timeout {silence}s }}", from(family))
-    }
+/// Returns the rule remembering sent packets of carried connections, as quoted by ICMP errors: these come
+/// to the packets' source address, foreign to this machine.
+fn remember_sent(ruleset: &RuleSet, quote: &Quote) -> String {
+    let Quote { family, ends, .. } = quote;
+    let silence = ruleset.silence.as_secs();
+    format!("{} @carried-{family} update @sent-{family} {{ {ends} timeout {silence}s }}", from(family))
+}
 
-    /// Returns the forms of packets quoted by ICMP errors, if sets can be keyed by them.
-    fn quotes(&self) -> impl Iterator<Item = &'static Quote> {
-        QUOTES.iter().filter(|_| self.quoted_keys)
-    }
+/// Returns the forms of packets quoted by ICMP errors, if sets can be keyed by them.
+fn quotes(ruleset: &RuleSet) -> impl Iterator<Item = &'static Quote> {
+    QUOTES.iter().filter(|_| ruleset.quoted_keys)
+}
 
-    /// Marks a connection as carried.
-    fn remember(&self, family: &str, flow: &str) -> String {
-        format!("update @carried-{family} {{ {flow} timeout {}s }}", self.silence.as_secs())
-    }
+/// Marks a connection as carried.
+fn remember(ruleset: &RuleSet, family: &str, flow: &str) -> String {
+    format!("update @carried-{family} {{ {flow} timeout {}s }}", ruleset.silence.as_secs())
+}
 
-    /// Marks a beginning or ending connection as carried for a while.
-    ///
-    /// It is made with the longer time: `nft` cannot load a listing with an element expiring later than its
-    /// creation time-out.
-    fn remember_briefly(&self, family: &str, flow: &str) -> String {
-        let made = format!("add @carried-{family} {{ {flow} timeout {}s }}", self.silence.as_secs());
-        format!("{made} update @carried-{family} {{ {flow} timeout {BRIEFLY} }}")
-    }
+/// Marks a beginning or ending connection as carried for a while.
+///
+/// It is made with the longer time: `nft` cannot load a listing with an element expiring later than its
+/// creation time-out.
+fn remember_briefly(ruleset: &RuleSet, family: &str, flow: &str) -> String {
+    let made = format!("add @carried-{family} {{ {flow} timeout {}s }}", ruleset.silence.as_secs());
+    format!("{made} update @carried-{family} {{ {flow} timeout {BRIEFLY} }}")
+}
 
-    /// Returns the interceptions with ports of bridges, with their numbers.
-    fn on_ports(&self) -> impl Iterator<Item = (usize, &Taker)> {
-        self.takers.iter().enumerate().filter(|(_, taker)| !taker.ports.is_empty())
-    }
+/// Returns the interceptions with ports of bridges, with their numbers.
+fn on_ports(ruleset: &RuleSet) -> impl Iterator<Item = (usize, &Taker)> {
+    ruleset.takers.iter().enumerate().filter(|(_, taker)| !taker.ports.is_empty())
 }
 
 /// Returns one table of a family from a list of all; nothing if it is not there.
@@ -300,7 +299,7 @@ const PORTS: u32 = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::How;
+    use crate::rules::set::How;
     use oncewire_config::{Capture, PortRange, RulesBy};
 
     const LINKS: &str = r#"[
@@ -324,8 +323,8 @@ mod tests {
 
     #[test]
     fn connections_are_lifted_at_named_ports() {
-        let set = set(&["lan*", "eth1"], false).on(&links());
-        assert_eq!(set.bridges().collect::<Vec<_>>(), ["br0"]);
+        let set = on(set(&["lan*", "eth1"], false), &links());
+        assert_eq!(bridges(&set).collect::<Vec<_>>(), ["br0"]);
         let text = set.nft();
         let lifts = "iifname { \"lan0\" } iifname @alive tcp flags & (fin | syn | rst | ack) == syn tcp dport { 80 } goto \
                      take";
@@ -337,16 +336,16 @@ mod tests {
     fn repeated_rules_are_equal_and_keep_lifting_frames() {
         let links = links();
         let after = |wanted: &RuleSet, old: &RuleSet| {
-            RuleSet::after(Some(wanted.clone()), old).map(|rules| rules.on(&links)).unwrap()
+            RuleSet::after(Some(wanted.clone()), old).map(|rules| on(rules, &links)).unwrap()
         };
         let (bridge, router) = (set(&["lan0"], false), set(&["eth1"], false));
         for wanted in [&bridge, &router, &set(&[], true)] {
-            let first = wanted.clone().on(&links);
+            let first = on(wanted.clone(), &links);
             assert_eq!(after(wanted, &first), first);
         }
-        let routed = router.clone().on(&links);
+        let routed = on(router.clone(), &links);
         assert!(!routed.nft().contains("bridge"), "there is one on the machine, and nothing to do with it");
-        let kept = after(&router, &bridge.on(&links));
+        let kept = after(&router, &on(bridge, &links));
         assert!(kept.nft().contains("table bridge"), "connections go on that were taken in there");
         assert_eq!(after(&router, &kept), kept);
     }
@@ -374,7 +373,7 @@ mod tests {
         assert_eq!(Links::read(""), None, "no answer says nothing");
         for json in ["[]", "[{\"ifname\": \"lan0\"}]"] {
             for set in [set(&["lan0"], false), set(&[], true)] {
-                let set = set.on(&Links::read(json).unwrap());
+                let set = on(set, &Links::read(json).unwrap());
                 assert!(!set.nft().contains("bridge"), "{}", set.nft());
             }
         }
@@ -382,7 +381,7 @@ mod tests {
 
     #[test]
     fn answers_to_clients_are_lifted_from_any_bridge() {
-        let text = set(&[], true).on(&links()).nft();
+        let text = on(set(&[], true), &links()).nft();
         assert!(text.contains("@carried-v6"), "{text}");
         assert!(!text.contains("goto take"), "{text}");
     }

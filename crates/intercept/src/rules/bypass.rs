@@ -14,8 +14,9 @@ use oncewire_report::{Outcome, Reason};
 use oncewire_tunnel::accounts::TrafficAccounts;
 use parking_lot::Mutex;
 
-use super::RuleSet;
 use super::arrivals::Losses;
+use super::set::RuleSet;
+use super::stops;
 use super::text::{joined, networks};
 
 /// One interception's exclusions by policy: the first matching clause decides, and a connection without a
@@ -128,22 +129,20 @@ impl Clause {
     }
 }
 
-impl RuleSet {
-    /// Returns the numbers, from 1, and the conditions of the bypassing policies, in order.
-    pub fn bypasses(&self) -> Vec<(usize, &str)> {
-        let clauses = self.takers.iter().flat_map(|taker| &taker.excluded.0).filter(|clause| clause.passes);
-        let numbered = clauses.filter_map(|clause| Some((clause.policy?, clause.conditions.as_str())));
-        let mut found: Vec<_> = numbered.collect();
-        found.sort_unstable();
-        found.dedup();
-        found
-    }
+/// Returns the numbers, from 1, and the conditions of the bypassing policies, in order.
+pub(super) fn bypasses(ruleset: &RuleSet) -> Vec<(usize, &str)> {
+    let clauses = ruleset.takers.iter().flat_map(|taker| &taker.excluded.0).filter(|clause| clause.passes);
+    let numbered = clauses.filter_map(|clause| Some((clause.policy?, clause.conditions.as_str())));
+    let mut found: Vec<_> = numbered.collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
 
-    /// Writes the counters of bypassed connections.
-    pub(super) fn counters(&self, text: &mut String) {
-        for (policy, _) in self.bypasses() {
-            let _ = writeln!(text, "\tcounter policy-{policy} {{\n\t}}");
-        }
+/// Writes the counters of bypassed connections.
+pub(super) fn counters(ruleset: &RuleSet, text: &mut String) {
+    for (policy, _) in bypasses(ruleset) {
+        let _ = writeln!(text, "\tcounter policy-{policy} {{\n\t}}");
     }
 }
 
@@ -182,13 +181,13 @@ impl Bypassed {
         let before = std::mem::replace(&mut *self.losses.lock(), losses);
         let more = losses.since(before);
         if more != Losses::default() {
-            self.accounts.arrivals.tell(more.connections, more.answers, &rules.stops());
+            self.accounts.arrivals.tell(more.connections, more.answers, &stops::stops(&rules));
         }
     }
 
     /// Whether the obstacle to intercepted connections is gone.
     pub(super) fn is_mended(&self, rules: &RuleSet) -> bool {
-        self.accounts.arrivals.has_reason() && rules.stops().is_empty()
+        self.accounts.arrivals.has_reason() && stops::stops(&rules).is_empty()
     }
 
     /// Whether connections were lost lately; they pass until rules are loaded anew.

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use super::RuleSet;
+use super::set::RuleSet;
 
 /// The control groups named by rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,29 +32,25 @@ impl Groups {
     }
 }
 
-impl RuleSet {
-    /// Returns the control groups named by these rules, as found below `root`.
-    pub(super) fn groups_in(&self, root: &Path) -> Groups {
-        let is_tree = |path: &Path| path.join("cgroup.controllers").exists();
-        let below = if !is_tree(root) && is_tree(&root.join(BELOW)) { BELOW } else { "" };
-        let found = self.group_paths().filter_map(|path| {
-            let group = fs::metadata(root.join(below).join(path)).ok().filter(fs::Metadata::is_dir)?;
-            Some((path.clone(), group.ino()))
-        });
-        Groups { below, there: found.collect() }
-    }
+/// Returns the control groups named by these rules, as found below `root`.
+pub(super) fn groups_in(ruleset: &RuleSet, root: &Path) -> Groups {
+    let is_tree = |path: &Path| path.join("cgroup.controllers").exists();
+    let below = if !is_tree(root) && is_tree(&root.join(BELOW)) { BELOW } else { "" };
+    let found = group_paths(ruleset).filter_map(|path| {
+        let group = fs::metadata(root.join(below).join(path)).ok().filter(fs::Metadata::is_dir)?;
+        Some((path.clone(), group.ino()))
+    });
+    Groups { below, there: found.collect() }
+}
 
-    /// Returns the missing control groups, a sentence each.
-    pub(super) fn missing_groups(&self) -> Vec<String> {
-        let missing = self.group_paths().filter(|path| !self.cgroups.there.contains_key(*path));
-        missing
-            .map(|path| format!("there is no control group {path:?} now; nothing is taken in by it"))
-            .collect()
-    }
+/// Returns the missing control groups, a sentence each.
+pub(super) fn missing_groups(ruleset: &RuleSet) -> Vec<String> {
+    let missing = group_paths(ruleset).filter(|path| !ruleset.cgroups.there.contains_key(*path));
+    missing.map(|path| format!("there is no control group {path:?} now; nothing is taken in by it")).collect()
+}
 
-    fn group_paths(&self) -> impl Iterator<Item = &String> {
-        self.takers.iter().flat_map(|taker| &taker.capture.cgroups)
-    }
+fn group_paths(ruleset: &RuleSet) -> impl Iterator<Item = &String> {
+    ruleset.takers.iter().flat_map(|taker| &taker.capture.cgroups)
 }
 
 /// nftables' root of control groups.
@@ -65,7 +61,7 @@ const BELOW: &str = "unified/";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{How, Taker};
+    use crate::rules::set::{How, Taker};
     use oncewire_config::{Capture, RulesBy, Scope};
 
     #[test]
@@ -78,7 +74,7 @@ mod tests {
         let capture = Capture { scope: Scope::Host, cgroups, ..Capture::default() };
         let takers = vec![Taker::new(How::RedirectOwn, capture, 15001)];
         let rules = RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) };
-        let now = || RuleSet { cgroups: rules.groups_in(root.path()), ..rules.clone() };
+        let now = || RuleSet { cgroups: groups_in(&rules, root.path()), ..rules.clone() };
         let redirects = |rules: &RuleSet| {
             let text = rules.nft();
             text.lines().filter(|line| line.contains("redirect to")).map(str::to_owned).collect::<Vec<_>>()
@@ -87,12 +83,12 @@ mod tests {
         let one = now();
         let [redirect] = &redirects(&one)[..] else { panic!("{}", one.nft()) };
         assert!(redirect.contains("socket cgroupv2 level 2 \"unified/a.slice/b\" "), "{redirect}");
-        assert!(one.missing_groups()[0].contains("\"c\"") && one.missing_groups().len() == 1);
+        assert!(missing_groups(&one)[0].contains("\"c\"") && missing_groups(&one).len() == 1);
         assert_eq!(one, now());
 
         fs::create_dir(&other).unwrap();
         let both = now();
-        assert!(redirects(&both).len() == 2 && both.missing_groups().is_empty());
+        assert!(redirects(&both).len() == 2 && missing_groups(&both).is_empty());
         // The old one stays, for the new one to have another number.
         fs::rename(&other, root.path().join("old")).unwrap();
         fs::create_dir(&other).unwrap();
@@ -101,7 +97,7 @@ mod tests {
         fs::remove_dir(&service).unwrap();
         fs::remove_dir(&other).unwrap();
         let none = now();
-        assert!(redirects(&none).is_empty() && none.missing_groups().len() == 2);
+        assert!(redirects(&none).is_empty() && missing_groups(&none).len() == 2);
         // Intercepted connections go on and need the chain.
         assert!(none.nft().contains("chain output {"), "{}", none.nft());
     }

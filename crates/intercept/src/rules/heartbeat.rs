@@ -16,7 +16,8 @@ use oncewire_tunnel::accounts::TrafficAccounts;
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::RuleSet;
+use super::bridge;
+use super::set::RuleSet;
 use crate::Held;
 
 /// Sends signs of life, one for each family of this machine, and one for each bridge.
@@ -55,8 +56,8 @@ impl Heartbeat {
             return;
         }
         let mut sockets = self.bridges.lock();
-        sockets.retain(|known, _| rules.bridges().any(|bridge| bridge == known));
-        for bridge in rules.bridges() {
+        sockets.retain(|known, _| bridge::bridges(&rules).any(|bridge| bridge == known));
+        for bridge in bridge::bridges(&rules) {
             if !sockets.contains_key(bridge)
                 && let Ok(socket) =
                     sockets::marked_on(bridge, SocketAddrV4::new(BEAT_GROUP, BEAT_PORT), self.mark)

@@ -8,7 +8,9 @@ use std::fmt::Write as _;
 
 use super::begun::SYN;
 use super::commands::{filter, nft};
-use super::{How, LoadError, Programs, RuleSet, Taker};
+use super::set::{How, RuleSet, Taker};
+use super::text;
+use super::{LoadError, Programs};
 
 /// How packets get into the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,91 +65,89 @@ impl HoldNumbers {
     }
 }
 
-impl RuleSet {
-    /// Returns the numbers for held packets; none if none are held.
-    pub fn hold_numbers(&self) -> Option<HoldNumbers> {
-        let holds = self.takers.iter().any(|taker| taker.hold.is_some());
-        // The lower half is this gateway's own.
-        holds.then(|| HoldNumbers((self.routing_table() & 0xffff) as u16))
-    }
+/// Returns the numbers for held packets; none if none are held.
+pub(super) fn hold_numbers(ruleset: &RuleSet) -> Option<HoldNumbers> {
+    let holds = ruleset.takers.iter().any(|taker| taker.hold.is_some());
+    // The lower half is this gateway's own.
+    holds.then(|| HoldNumbers((ruleset.routing_table() & 0xffff) as u16))
+}
 
-    /// Chooses the kernel's way of queueing packets, if any are held; without the privilege to ask, the most
-    /// common one.
-    pub(super) fn with_queue(self) -> Self {
-        if self.hold_numbers().is_none() {
-            return self;
-        }
-        let queue_by = match nft(&["--check", "-f", "-"], PROBE) {
-            Err(LoadError::Refused { said, .. }) if said.contains("No such file") => QueueBy::Iptables,
-            _ => QueueBy::Nft,
-        };
-        Self { queue_by, ..self }
+/// Chooses the kernel's way of queueing packets, if any are held; without the privilege to ask, the most
+/// common one.
+pub(super) fn with_queue(ruleset: RuleSet) -> RuleSet {
+    if hold_numbers(&ruleset).is_none() {
+        return ruleset;
     }
+    let queue_by = match nft(&["--check", "-f", "-"], PROBE) {
+        Err(LoadError::Refused { said, .. }) if said.contains("No such file") => QueueBy::Iptables,
+        _ => QueueBy::Nft,
+    };
+    RuleSet { queue_by, ..ruleset }
+}
 
-    /// Writes the marking and queueing chain.
-    pub(super) fn hold_chain(&self, text: &mut String) {
-        let Some(numbers) = self.hold_numbers() else { return };
-        let takers = || self.takers.iter().filter(|taker| taker.how == How::Tproxy).enumerate();
-        let excludes = |taker: &Taker| taker.hold.is_some() && !taker.excluded.is_empty();
-        for (number, taker) in takers().filter(|(_, taker)| excludes(taker)) {
-            // They are counted together with unheld ones.
-            taker.excluded.chain(text, &format!("hold-policy-{number}"), "accept", false);
-        }
-        let priority = "filter hook prerouting priority -310";
-        let _ = write!(text, "\tchain hold {{\n\t\ttype {priority}; policy accept;\n\t\t{SYN} jump aside\n");
-        for (number, taker) in takers() {
-            let verdict = match (taker.hold, self.queue_by) {
-                // Packets it takes in are not for later ones.
-                (None, _) => "accept".to_owned(),
-                (Some(index), QueueBy::Iptables) => {
-                    format!("meta mark set {:#x} accept", numbers.asked(index))
-                }
-                (Some(index), QueueBy::Nft) => {
-                    let (mark, queue) = (numbers.asked(index), numbers.queue());
-                    format!("meta mark set {mark:#x} queue num {queue} bypass")
-                }
-            };
-            for condition in self.conditions(taker) {
-                let condition = format!("{condition} fib daddr type != local");
-                if excludes(taker) {
-                    let _ = writeln!(text, "\t\t{condition} jump hold-policy-{number}");
-                }
-                let _ = writeln!(text, "\t\t{condition} {verdict}");
+/// Writes the marking and queueing chain.
+pub(super) fn hold_chain(ruleset: &RuleSet, text: &mut String) {
+    let Some(numbers) = hold_numbers(ruleset) else { return };
+    let takers = || ruleset.takers.iter().filter(|taker| taker.how == How::Tproxy).enumerate();
+    let excludes = |taker: &Taker| taker.hold.is_some() && !taker.excluded.is_empty();
+    for (number, taker) in takers().filter(|(_, taker)| excludes(taker)) {
+        // They are counted together with unheld ones.
+        taker.excluded.chain(text, &format!("hold-policy-{number}"), "accept", false);
+    }
+    let priority = "filter hook prerouting priority -310";
+    let _ = write!(text, "\tchain hold {{\n\t\ttype {priority}; policy accept;\n\t\t{SYN} jump aside\n");
+    for (number, taker) in takers() {
+        let verdict = match (taker.hold, ruleset.queue_by) {
+            // Packets it takes in are not for later ones.
+            (None, _) => "accept".to_owned(),
+            (Some(index), QueueBy::Iptables) => {
+                format!("meta mark set {:#x} accept", numbers.asked(index))
             }
+            (Some(index), QueueBy::Nft) => {
+                let (mark, queue) = (numbers.asked(index), numbers.queue());
+                format!("meta mark set {mark:#x} queue num {queue} bypass")
+            }
+        };
+        for condition in text::conditions(ruleset, taker) {
+            let condition = format!("{condition} fib daddr type != local");
+            if excludes(taker) {
+                let _ = writeln!(text, "\t\t{condition} jump hold-policy-{number}");
+            }
+            let _ = writeln!(text, "\t\t{condition} {verdict}");
         }
-        text.push_str("\t}\n");
     }
+    text.push_str("\t}\n");
+}
 
-    /// Returns the rules carrying out the answers; intercepted packets lose their mark there.
-    pub(super) fn answers(&self) -> Vec<String> {
-        let Some(numbers) = self.hold_numbers() else { return Vec::new() };
-        let (refused, unreachable) = (numbers.refused(), numbers.unreachable());
-        vec![
-            format!("meta mark {refused:#x} meta l4proto tcp reject with tcp reset"),
-            format!("meta mark {unreachable:#x} reject with icmpx type host-unreachable"),
-            format!("meta mark {:#x} reject with icmpx type admin-prohibited", numbers.prohibited()),
-            format!("meta mark {:#x} meta mark set 0x0", numbers.taken_in()),
-            // Without a reader, or beyond the limit of held packets.
-            format!("meta mark & {:#x} == {:#x} meta mark set 0x0", !INDEX, numbers.asked(0)),
-        ]
-    }
+/// Returns the rules carrying out the answers; intercepted packets lose their mark there.
+pub(super) fn answers(ruleset: &RuleSet) -> Vec<String> {
+    let Some(numbers) = hold_numbers(ruleset) else { return Vec::new() };
+    let (refused, unreachable) = (numbers.refused(), numbers.unreachable());
+    vec![
+        format!("meta mark {refused:#x} meta l4proto tcp reject with tcp reset"),
+        format!("meta mark {unreachable:#x} reject with icmpx type host-unreachable"),
+        format!("meta mark {:#x} reject with icmpx type admin-prohibited", numbers.prohibited()),
+        format!("meta mark {:#x} meta mark set 0x0", numbers.taken_in()),
+        // Without a reader, or beyond the limit of held packets.
+        format!("meta mark & {:#x} == {:#x} meta mark set 0x0", !INDEX, numbers.asked(0)),
+    ]
+}
 
-    /// Returns the rule of iptables and ip6tables for queueing marked packets, to follow `-A`, `-C` or `-D`;
-    /// none if the table does that itself.
-    pub fn queue_rule(&self) -> Option<String> {
-        let numbers = self.hold_numbers().filter(|_| self.queue_by == QueueBy::Iptables)?;
-        let (mark, queue) = (numbers.asked(0), numbers.queue());
-        let mask = !INDEX;
-        Some(format!(
-            "PREROUTING -m mark --mark {mark:#x}/{mask:#x} -j NFQUEUE --queue-num {queue} --queue-bypass"
-        ))
-    }
+/// Returns the rule of iptables and ip6tables for queueing marked packets, to follow `-A`, `-C` or `-D`;
+/// none if the table does that itself.
+pub(super) fn queue_rule(ruleset: &RuleSet) -> Option<String> {
+    let numbers = hold_numbers(ruleset).filter(|_| ruleset.queue_by == QueueBy::Iptables)?;
+    let (mark, queue) = (numbers.asked(0), numbers.queue());
+    let mask = !INDEX;
+    Some(format!(
+        "PREROUTING -m mark --mark {mark:#x}/{mask:#x} -j NFQUEUE --queue-num {queue} --queue-bypass"
+    ))
 }
 
 impl Programs<'_> {
     /// Adds missing rules for queueing packets marked by the table.
     pub(super) fn install_queue(&self) -> Result<(), LoadError> {
-        let Some(rule) = self.0.queue_rule() else { return Ok(()) };
+        let Some(rule) = queue_rule(&self.0) else { return Ok(()) };
         for program in FILTERS {
             if !is_there(program, &rule)? {
                 filter(program, &format!("-A {rule}"))?;
@@ -161,7 +161,7 @@ impl Programs<'_> {
     /// # Errors
     /// If another process holds the lock of those programs. The rest then has no effect without the table.
     pub(super) fn remove_queue(&self) -> Result<(), LoadError> {
-        let Some(rule) = self.0.queue_rule() else { return Ok(()) };
+        let Some(rule) = queue_rule(&self.0) else { return Ok(()) };
         for program in FILTERS {
             // There is one lock for both.
             unless_locked(filter(program, &format!("-D {rule}")))?;
@@ -174,7 +174,7 @@ impl Programs<'_> {
     /// # Errors
     /// If another process holds the lock of those programs.
     pub(super) fn installed_queue(&self) -> Result<String, LoadError> {
-        let Some(rule) = self.0.queue_rule() else { return Ok(String::new()) };
+        let Some(rule) = queue_rule(&self.0) else { return Ok(String::new()) };
         let mut installed = String::new();
         for program in FILTERS {
             if is_there(program, &rule)? {
@@ -247,11 +247,11 @@ mod tests {
             second.starts_with(asks) && second.ends_with(&format!("queue num {queue} bypass")),
             "{second}"
         );
-        assert_eq!(by_nft.queue_rule(), None);
+        assert_eq!(queue_rule(&by_nft), None);
         let by_iptables = rules(&[false, true], QueueBy::Iptables);
         let [_, _, second] = &chain(&by_iptables, "hold")[..] else { panic!("{}", by_iptables.nft()) };
         assert!(second.starts_with(asks) && second.ends_with("accept"), "{second}");
-        let rule = by_iptables.queue_rule().unwrap();
+        let rule = queue_rule(&by_iptables).unwrap();
         assert!(rule.ends_with(&format!("NFQUEUE --queue-num {queue} --queue-bypass")), "{rule}");
     }
 
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(divert.len(), 12, "{divert:?}");
         assert!(divert[0].ends_with("reject with tcp reset") && divert[5].ends_with("goto intercept-0"));
         let without = rules(&[false], QueueBy::Iptables);
-        assert_eq!((without.hold_numbers(), without.queue_rule()), (None, None));
+        assert_eq!((without.hold_numbers(), queue_rule(&without)), (None, None));
         assert!(chain(&without, "hold").is_empty() && chain(&without, "divert").len() == 7);
     }
 

@@ -10,68 +10,65 @@ use std::sync::OnceLock;
 
 use oncewire_host::sockets::OWN_MARK;
 
+use super::LoadError;
 use super::begun::SYN;
 use super::commands::nft;
-use super::{LoadError, RuleSet};
+use super::set::RuleSet;
 
-impl RuleSet {
-    /// Finds out whether sets can be keyed by fields of a quoted header; without the privilege to ask, most can.
-    pub(super) fn with_quoted_keys(self) -> Self {
-        let known = ARE_KEYS.get().copied();
-        let quoted_keys = known.unwrap_or_else(|| match nft(&["--check", "-f", "-"], PROBE) {
-            Ok(_) => *ARE_KEYS.get_or_init(|| true),
-            Err(LoadError::Refused { said, .. }) if !said.contains("Operation not permitted") => {
-                *ARE_KEYS.get_or_init(|| false)
-            }
-            Err(_) => true,
-        });
-        Self { quoted_keys, ..self }
-    }
-
-    /// Whether this machine's errors are led back to it.
-    pub(super) fn leads_own_errors(&self) -> bool {
-        self.in_clients_names && self.quoted_keys
-    }
-
-    /// Returns the mark of packets to this machine itself under a client's address: the usual one is for
-    /// inbound packets, and on outbound ones means the same as no mark.
-    pub(super) fn back_mark(&self) -> u32 {
-        self.mark() ^ 0x0003_0000
-    }
-
-    /// Returns the rule for errors from outside to reach the socket of an intercepted connection, or of one
-    /// from a client's address [RFC 1191, RFC 8201, RFC 9293 §3.9.2.2].
-    pub(super) fn errors_from_outside(&self) -> String {
-        format!(
-            "meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 meta mark set {:#x} accept",
-            self.mark()
-        )
-    }
-
-    /// Writes the sets and the chain for this machine's errors to reach the sockets of connections from
-    /// clients' addresses.
-    pub(super) fn own_errors(&self, text: &mut String) {
-        if !self.leads_own_errors() {
-            return;
+/// Finds out whether sets can be keyed by fields of a quoted header; without the privilege to ask, most can.
+pub(super) fn with_quoted_keys(ruleset: RuleSet) -> RuleSet {
+    let known = ARE_KEYS.get().copied();
+    let quoted_keys = known.unwrap_or_else(|| match nft(&["--check", "-f", "-"], PROBE) {
+        Ok(_) => *ARE_KEYS.get_or_init(|| true),
+        Err(LoadError::Refused { said, .. }) if !said.contains("Operation not permitted") => {
+            *ARE_KEYS.get_or_init(|| false)
         }
-        let mut rules = Vec::new();
-        for quote in QUOTES {
-            let Quote { family, syn, quoted_syn, errors, .. } = quote;
-            let _ = write!(
-                text,
-                "\tset asked-{family} {{\n\t\ttypeof {quoted_syn}\n\t\tsize {MOST_ASKED}\n\
-                 \t\tflags dynamic,timeout\n\t\ttimeout {ASKED_FOR_S}s\n\t}}\n"
-            );
-            let own =
-                format!("meta mark {OWN_MARK:#x} meta nfproto ip{family} {SYN} fib saddr type != local");
-            rules.push(format!("{own} update @asked-{family} {{ {syn} }}"));
-            rules
-                .push(format!("{errors} {quoted_syn} @asked-{family} meta mark set {:#x}", self.back_mark()));
-        }
-        text.push_str("\tchain errors {\n\t\ttype route hook output priority mangle; policy accept;\n");
-        rules.iter().for_each(|rule| text.push_str(&format!("\t\t{rule}\n")));
-        text.push_str("\t}\n");
+        Err(_) => true,
+    });
+    RuleSet { quoted_keys, ..ruleset }
+}
+
+/// Whether this machine's errors are led back to it.
+pub(super) fn leads_own_errors(ruleset: &RuleSet) -> bool {
+    ruleset.in_clients_names && ruleset.quoted_keys
+}
+
+/// Returns the mark of packets to this machine itself under a client's address: the usual one is for
+/// inbound packets, and on outbound ones means the same as no mark.
+pub(super) fn back_mark(ruleset: &RuleSet) -> u32 {
+    ruleset.mark() ^ 0x0003_0000
+}
+
+/// Returns the rule for errors from outside to reach the socket of an intercepted connection, or of one
+/// from a client's address [RFC 1191, RFC 8201, RFC 9293 §3.9.2.2].
+pub(super) fn errors_from_outside(ruleset: &RuleSet) -> String {
+    format!(
+        "meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 meta mark set {:#x} accept",
+        ruleset.mark()
+    )
+}
+
+/// Writes the sets and the chain for this machine's errors to reach the sockets of connections from
+/// clients' addresses.
+pub(super) fn own_errors(ruleset: &RuleSet, text: &mut String) {
+    if !leads_own_errors(ruleset) {
+        return;
     }
+    let mut rules = Vec::new();
+    for quote in QUOTES {
+        let Quote { family, syn, quoted_syn, errors, .. } = quote;
+        let _ = write!(
+            text,
+            "\tset asked-{family} {{\n\t\ttypeof {quoted_syn}\n\t\tsize {MOST_ASKED}\n\
+             \t\tflags dynamic,timeout\n\t\ttimeout {ASKED_FOR_S}s\n\t}}\n"
+        );
+        let own = format!("meta mark {OWN_MARK:#x} meta nfproto ip{family} {SYN} fib saddr type != local");
+        rules.push(format!("{own} update @asked-{family} {{ {syn} }}"));
+        rules.push(format!("{errors} {quoted_syn} @asked-{family} meta mark set {:#x}", back_mark(ruleset)));
+    }
+    text.push_str("\tchain errors {\n\t\ttype route hook output priority mangle; policy accept;\n");
+    rules.iter().for_each(|rule| text.push_str(&format!("\t\t{rule}\n")));
+    text.push_str("\t}\n");
 }
 
 /// One family's form of packets quoted in errors: its addresses, its ports, its sequence number.
@@ -123,7 +120,7 @@ const MOST_ASKED: u32 = 65_536;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{How, Taker};
+    use crate::rules::set::{How, Taker};
     use oncewire_config::{Capture, RulesBy};
 
     #[test]
@@ -132,7 +129,7 @@ mod tests {
         let router = RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) };
         let hub = RuleSet { in_clients_names: true, ..RuleSet::empty("hub", RulesBy::Install) };
         for set in [&router, &hub] {
-            assert!(set.nft().contains(&set.errors_from_outside()), "{}", set.nft());
+            assert!(set.nft().contains(&errors_from_outside(&set)), "{}", set.nft());
         }
         assert!(!router.nft().contains("chain errors"));
         let text = hub.nft();

@@ -14,9 +14,13 @@ use tokio::time::timeout;
 
 use super::bridge::Links;
 use super::bypass::Bypassed;
+use super::cgroups;
 use super::heartbeat::{Heartbeat, LIFE_MS};
-use super::programs::{LoadError, Programs, within};
-use super::{RuleSet, beat_mark};
+use super::hold;
+use super::programs::{self, LoadError, Programs, within};
+use super::routes;
+use super::services;
+use super::set::{RuleSet, beat_mark};
 use crate::{Entrance, Held};
 
 /// Loaded rules, own or others', with their signs of life.
@@ -136,7 +140,7 @@ impl Current {
         if let Some(told) = told {
             *links = told;
         }
-        rules.on_machine_with(&links)
+        programs::on_machine_with(rules, &links)
     }
 
     /// Removes the rules, after the end of any running load, and prevents later ones.
@@ -174,9 +178,9 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
                 bypassed.look(rules, table);
                 bypassed.look_for_losses(rules, table);
             }
-            let queued = |table: &str| rules.queue_rule().is_none_or(|rule| table.contains(&rule));
-            let services = format!("table inet {} {{", rules.service_table());
-            let parts = [("table bridge", rules.bridged), (services.as_str(), rules.leads_back())];
+            let queued = |table: &str| hold::queue_rule(&rules).is_none_or(|rule| table.contains(&rule));
+            let services = format!("table inet {} {{", services::service_table(&rules));
+            let parts = [("table bridge", rules.bridged), (services.as_str(), services::leads_back(&rules))];
             let has = |table: &str| parts.iter().all(|(part, wanted)| !wanted || table.contains(part));
             table.is_some_and(|table| queued(&table) && has(&table))
         }
@@ -213,8 +217,8 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
         }
     }
     bypassed.begin_anew();
-    let known = rules.missing_groups();
-    for missing in fitting.missing_groups().iter().filter(|missing| !known.contains(missing)) {
+    let known = cgroups::missing_groups(&rules);
+    for missing in cgroups::missing_groups(&fitting).iter().filter(|missing| !known.contains(missing)) {
         tracing::warn!("{missing}");
     }
     Arc::new(fitting)
@@ -237,7 +241,7 @@ impl Loaded {
         let rules = self.current.rules.lock().clone().filter(|_| changed);
         if let Some(rules) = rules {
             self.heartbeat.beat(Some(&rules));
-            rules.say_who_loads_them();
+            say_who_loads_them(&rules);
             for obstacle in apart(move || rules.obstacles()).await.unwrap_or_default() {
                 tracing::warn!("{obstacle}");
             }
@@ -271,15 +275,12 @@ impl Loaded {
     }
 }
 
-impl RuleSet {
-    /// Logs the loader of the rules.
-    fn say_who_loads_them(&self) {
-        match self.by() {
-            RulesBy::Install => tracing::info!(table = self.table(), "rules installed"),
-            _ => tracing::info!(
-                table = self.table(),
-                "rules are for you to load; `oncewire rules` prints them"
-            ),
+/// Logs the loader of the rules.
+fn say_who_loads_them(ruleset: &RuleSet) {
+    match ruleset.by() {
+        RulesBy::Install => tracing::info!(table = ruleset.table(), "rules installed"),
+        _ => {
+            tracing::info!(table = ruleset.table(), "rules are for you to load; `oncewire rules` prints them")
         }
     }
 }
@@ -310,16 +311,16 @@ fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadErro
     };
     if new.by() == RulesBy::Install {
         Programs(new).install()?;
-        if let Some(old) = old.filter(|old| old.other_routes(new)) {
+        if let Some(old) = old.filter(|old| routes::other_routes(old, new)) {
             Programs(old).remove_rules(new);
         }
-        if old.is_some_and(|old| old.leads_back() && !new.leads_back()) {
+        if old.is_some_and(|old| services::leads_back(old) && !services::leads_back(new)) {
             Programs(new).remove_services();
         }
         if old.is_some_and(|old| old.bridged && !new.bridged) {
             Programs(new).remove_bridge_table();
         }
-        if let Some(old) = old.filter(|old| old.queue_rule() != new.queue_rule())
+        if let Some(old) = old.filter(|old| hold::queue_rule(old) != hold::queue_rule(new))
             && let Err(locked) = Programs(old).remove_queue()
         {
             say_what_stays(&locked);
@@ -349,7 +350,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{How, Taker};
+    use crate::rules::set::{How, Taker};
     use oncewire_config::Capture;
 
     #[test]

@@ -8,8 +8,11 @@ use std::time::Duration;
 use oncewire_host::threads;
 
 use super::bridge::{self, Links};
+use super::cgroups;
 use super::commands::{LOCK_SECS, nft};
-use super::{RuleSet, cgroups};
+use super::services;
+use super::set::RuleSet;
+use super::{hold, icmp};
 
 /// Why rules are not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -42,18 +45,17 @@ pub enum LoadError {
     Thread(io::Error),
 }
 
-impl RuleSet {
-    /// Fits the rules to this machine: to its bridges, its control groups, and its way of queueing packets.
-    #[must_use]
-    pub fn on_this_machine(self) -> Self {
-        // Without an answer it is a machine without bridges.
-        self.on_machine_with(&Links::of_this_machine().unwrap_or_default())
-    }
+/// Fits the rules to this machine: to its bridges, its control groups, and its way of queueing packets.
+#[must_use]
+pub(super) fn on_this_machine(ruleset: RuleSet) -> RuleSet {
+    // Without an answer it is a machine without bridges.
+    on_machine_with(ruleset, &Links::of_this_machine().unwrap_or_default())
+}
 
-    pub(super) fn on_machine_with(self, links: &Links) -> Self {
-        let cgroups = self.groups_in(Path::new(cgroups::ROOT));
-        Self { cgroups, ..self.on(links) }.with_queue().with_quoted_keys()
-    }
+pub(super) fn on_machine_with(ruleset: RuleSet, links: &Links) -> RuleSet {
+    let cgroups = cgroups::groups_in(&ruleset, Path::new(cgroups::ROOT));
+    let ruleset = RuleSet { cgroups, ..bridge::on(ruleset, links) };
+    icmp::with_quoted_keys(hold::with_queue(ruleset))
 }
 
 /// Runs `nft` and `ip` for a set of rules.
@@ -119,7 +121,7 @@ impl Programs<'_> {
         let table = self.listed(INET, &self.0.table())?;
         let more = |family, table: String| self.listed(family, &table).ok().flatten().unwrap_or_default();
         // Not every kernel has tables for bridges.
-        let others = || more(INET, self.0.service_table()) + &more(BRIDGE, self.0.table());
+        let others = || more(INET, services::service_table(&self.0)) + &more(BRIDGE, self.0.table());
         Ok(table.map(|text| text + &others()))
     }
 

@@ -5,79 +5,83 @@
 use std::path::Path;
 
 use super::commands::ip;
-use super::{LoadError, Programs, RuleSet};
+use super::icmp;
+use super::services;
+use super::set::RuleSet;
+use super::{LoadError, Programs};
 
-impl RuleSet {
-    /// Returns the arguments of `ip` for leading marked packets to sockets of this machine, for each family.
-    pub fn routes(&self) -> Vec<String> {
-        if !self.needs_routes() {
-            return Vec::new();
-        }
-        let back = self.leads_back().then_some("rule add priority PRIORITY fwmark BACK lookup TABLE");
-        let commands = [
-            // For a machine's plausibility check of sources under `src_valid_mark`, not for inbound packets.
-            "rule add priority BEFORE fwmark MARK iif lo lookup main",
-            "rule add priority PRIORITY fwmark MARK lookup TABLE",
-            "route replace local default dev lo table TABLE",
-        ];
-        self.with_families(&commands.into_iter().chain(back).collect::<Vec<_>>())
+/// Returns the arguments of `ip` for leading marked packets to sockets of this machine, for each family.
+pub(super) fn routes(ruleset: &RuleSet) -> Vec<String> {
+    if !ruleset.needs_routes() {
+        return Vec::new();
     }
+    let back = services::leads_back(ruleset).then_some("rule add priority PRIORITY fwmark BACK lookup TABLE");
+    let commands = [
+        // For a machine's plausibility check of sources under `src_valid_mark`, not for inbound packets.
+        "rule add priority BEFORE fwmark MARK iif lo lookup main",
+        "rule add priority PRIORITY fwmark MARK lookup TABLE",
+        "route replace local default dev lo table TABLE",
+    ];
+    with_families(ruleset, &commands.into_iter().chain(back).collect::<Vec<_>>())
+}
 
-    /// Returns the arguments of `ip` for undoing [`RuleSet::routes`].
-    pub fn routes_undone(&self) -> Vec<String> {
-        let mut commands = self.with_families(&[
+/// Returns the arguments of `ip` for undoing [`RuleSet::routes`].
+pub(super) fn routes_undone(ruleset: &RuleSet) -> Vec<String> {
+    let mut commands = with_families(
+        ruleset,
+        &[
             "rule del priority BEFORE fwmark MARK iif lo lookup main",
             "rule del priority PRIORITY fwmark MARK lookup TABLE",
             "rule del priority PRIORITY fwmark BACK lookup TABLE",
             "route flush table TABLE",
-        ]);
-        let earlier = Self { mark: None, priority: EARLIER_PRIORITY, ..self.clone() };
-        commands.extend(earlier.with_families(&[
+        ],
+    );
+    let earlier = RuleSet { mark: None, priority: EARLIER_PRIORITY, ..ruleset.clone() };
+    commands.extend(with_families(
+        &earlier,
+        &[
             "rule del priority BEFORE fwmark MARK iif lo lookup main",
             "rule del priority PRIORITY fwmark MARK lookup TABLE",
-        ]));
-        commands
-    }
+        ],
+    ));
+    commands
+}
 
-    /// Returns the arguments of `ip` for removing its routing rules, without those shared with the others.
-    fn rules_undone_beside(&self, kept: &Self) -> Vec<String> {
-        let kept = kept.routes();
-        let is_kept = |command: &str| kept.contains(&command.replace(" rule del ", " rule add "));
-        let undone = self.routes_undone().into_iter();
-        undone.filter(|command| command.contains(" rule del ") && !is_kept(command)).collect()
-    }
+/// Returns the arguments of `ip` for removing its routing rules, without those shared with the others.
+fn rules_undone_beside(ruleset: &RuleSet, kept: &RuleSet) -> Vec<String> {
+    let kept = kept.routes();
+    let is_kept = |command: &str| kept.contains(&command.replace(" rule del ", " rule add "));
+    let undone = routes_undone(ruleset).into_iter();
+    undone.filter(|command| command.contains(" rule del ") && !is_kept(command)).collect()
+}
 
-    fn with_families(&self, commands: &[&str]) -> Vec<String> {
-        let mark = self.mark();
-        let fill = |command: &str| {
-            let filled = command.replace("PRIORITY", &self.priority.to_string());
-            let filled = filled.replace("BEFORE", &(self.priority - 1).to_string());
-            let filled = filled.replace("BACK", &format!("{:#x}", self.back_mark()));
-            filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &self.routing_table().to_string())
-        };
-        FAMILIES
-            .iter()
-            .flat_map(|family| commands.iter().map(move |c| format!("{family} {}", fill(c))))
-            .collect()
-    }
+fn with_families(ruleset: &RuleSet, commands: &[&str]) -> Vec<String> {
+    let mark = ruleset.mark();
+    let fill = |command: &str| {
+        let filled = command.replace("PRIORITY", &ruleset.priority.to_string());
+        let filled = filled.replace("BEFORE", &(ruleset.priority - 1).to_string());
+        let filled = filled.replace("BACK", &format!("{:#x}", icmp::back_mark(ruleset)));
+        filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &ruleset.routing_table().to_string())
+    };
+    FAMILIES.iter().flat_map(|family| commands.iter().map(move |c| format!("{family} {}", fill(c)))).collect()
+}
 
-    /// Whether other rules of the same gateway have routing rules of their own.
-    pub(super) fn other_routes(&self, other: &Self) -> bool {
-        (self.mark(), self.priority) != (other.mark(), other.priority)
-    }
+/// Whether other rules of the same gateway have routing rules of their own.
+pub(super) fn other_routes(ruleset: &RuleSet, other: &RuleSet) -> bool {
+    (ruleset.mark(), ruleset.priority) != (other.mark(), other.priority)
+}
 
-    /// Whether a family has all of [`RuleSet::routes`], by the output of `ip` on its rules and on the routing
-    /// table.
-    fn leads_here(&self, rules: &str, table: &str) -> bool {
-        let has_rule = |priority: u32, mark: u32| {
-            let (begin, mark) = (format!("{priority}:"), format!("fwmark {mark:#x} "));
-            rules.lines().any(|line| line.starts_with(&begin) && line.contains(&mark))
-        };
-        has_rule(self.priority - 1, self.mark())
-            && has_rule(self.priority, self.mark())
-            && (!self.leads_back() || has_rule(self.priority, self.back_mark()))
-            && table.lines().any(|line| line.starts_with("local default dev lo "))
-    }
+/// Whether a family has all of [`RuleSet::routes`], by the output of `ip` on its rules and on the routing
+/// table.
+fn leads_here(ruleset: &RuleSet, rules: &str, table: &str) -> bool {
+    let has_rule = |priority: u32, mark: u32| {
+        let (begin, mark) = (format!("{priority}:"), format!("fwmark {mark:#x} "));
+        rules.lines().any(|line| line.starts_with(&begin) && line.contains(&mark))
+    };
+    has_rule(ruleset.priority - 1, ruleset.mark())
+        && has_rule(ruleset.priority, ruleset.mark())
+        && (!services::leads_back(ruleset) || has_rule(ruleset.priority, icmp::back_mark(ruleset)))
+        && table.lines().any(|line| line.starts_with("local default dev lo "))
 }
 
 impl Programs<'_> {
@@ -107,12 +111,12 @@ impl Programs<'_> {
             Err(LoadError::Refused { said, .. }) if said.contains("table does not exist") => String::new(),
             table => table?,
         };
-        Ok(self.0.leads_here(&rules, &table))
+        Ok(leads_here(&self.0, &rules, &table))
     }
 
     /// Removes only the routing rules missing in `new`: those lead to the same routes by now.
     pub(super) fn remove_rules(&self, new: &RuleSet) {
-        for command in self.0.rules_undone_beside(new) {
+        for command in rules_undone_beside(&self.0, new) {
             let _ = ip(&command);
         }
     }
@@ -120,7 +124,7 @@ impl Programs<'_> {
     /// Missing ones cannot be removed; without the table of nftables no packet is marked, and none goes
     /// there.
     pub(super) fn remove_routes(&self) {
-        for command in self.0.routes_undone() {
+        for command in routes_undone(&self.0) {
             let _ = ip(&command);
         }
     }
@@ -140,7 +144,7 @@ const EARLIER_PRIORITY: u32 = 7400;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{How, Taker};
+    use crate::rules::set::{How, Taker};
     use oncewire_config::{Capture, RulesBy};
 
     #[test]
@@ -155,18 +159,18 @@ mod tests {
         let rule = format!("90:\tfrom all fwmark {mark:#x} lookup {mark}\n");
         let rules = format!("0:\tfrom all lookup local\n{before}{rule}32766:\tfrom all lookup main\n");
         let route = "local default dev lo scope host \n";
-        assert!(branch.leads_here(&rules, route));
-        assert!(!branch.leads_here(&rules, ""));
-        assert!(!branch.leads_here(&rule, route) && !branch.leads_here(&before, route));
-        assert!(!other.leads_here(&rules, route));
+        assert!(leads_here(&branch, &rules, route));
+        assert!(!leads_here(&branch, &rules, ""));
+        assert!(!leads_here(&branch, &rule, route) && !leads_here(&branch, &before, route));
+        assert!(!leads_here(&other, &rules, route));
         let elsewhere = RuleSet { mark: Some(0x100), priority: 40, ..branch.clone() };
-        assert!(!elsewhere.leads_here(&rules, route));
+        assert!(!leads_here(&elsewhere, &rules, route));
         let rules = format!(
             "39:\tfrom all fwmark 0x100 iif lo lookup main\n40:\tfrom all fwmark 0x100 lookup {mark}\n"
         );
-        assert!(elsewhere.leads_here(&rules, route));
+        assert!(leads_here(&elsewhere, &rules, route));
         // As IPv6 shows it.
-        assert!(elsewhere.leads_here(&rules, "local default dev lo metric 1024 pref medium\n"));
+        assert!(leads_here(&elsewhere, &rules, "local default dev lo metric 1024 pref medium\n"));
     }
 
     #[test]
@@ -175,7 +179,7 @@ mod tests {
         let now = RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) };
         // The former default priority.
         let earlier = RuleSet { priority: EARLIER_PRIORITY, ..now.clone() };
-        let (added, undone) = (earlier.routes(), now.rules_undone_beside(&earlier));
+        let (added, undone) = (earlier.routes(), rules_undone_beside(&now, &earlier));
         let mark = now.mark();
         for family in FAMILIES {
             let kept = format!("{family} rule del priority 7400 fwmark {mark:#x} lookup {mark}");

@@ -8,90 +8,90 @@ use std::fmt::Write as _;
 
 use oncewire_host::sockets::OWN_MARK;
 
+use super::Programs;
 use super::begun::{FAMILIES, SYN, connection};
 use super::commands::nft;
-use super::{Programs, RuleSet};
+use super::icmp;
+use super::set::RuleSet;
 
-impl RuleSet {
-    /// Whether packets of this machine to clients are led back to it.
-    pub(super) fn leads_back(&self) -> bool {
-        self.in_clients_names || self.keeps_names
+/// Whether packets of this machine to clients are led back to it.
+pub(super) fn leads_back(ruleset: &RuleSet) -> bool {
+    ruleset.in_clients_names || ruleset.keeps_names
+}
+
+/// Returns the name of their table. No gateway's name has a slash.
+pub(super) fn service_table(ruleset: &RuleSet) -> String {
+    format!("{}/services", ruleset.table())
+}
+
+/// Writes the table, if connections from clients' addresses are made or may go on.
+pub(super) fn services(ruleset: &RuleSet, text: &mut String) {
+    if !leads_back(ruleset) {
+        return;
     }
-
-    /// Returns the name of their table. No gateway's name has a slash.
-    pub(super) fn service_table(&self) -> String {
-        format!("{}/services", self.table())
-    }
-
-    /// Writes the table, if connections from clients' addresses are made or may go on.
-    pub(super) fn services(&self, text: &mut String) {
-        if !self.leads_back() {
-            return;
+    let (table, mark) = (service_table(ruleset), icmp::back_mark(ruleset));
+    let _ = write!(text, "add table inet {table}\nflush table inet {table}\ntable inet {table} {{\n");
+    for (family, _, address) in FAMILIES {
+        for (set, time) in [("open", OPEN_FOR.to_owned()), ("ended", format!("{BRIEFLY_S}s"))] {
+            let _ = write!(
+                text,
+                "\tset {set}-{family} {{\n\t\ttype {address} . inet_service . {address} . inet_service\n\
+                 \t\tsize {MOST}\n\t\tflags dynamic,timeout\n\t\ttimeout {time}\n\t}}\n"
+            );
         }
-        let (table, mark) = (self.service_table(), self.back_mark());
-        let _ = write!(text, "add table inet {table}\nflush table inet {table}\ntable inet {table} {{\n");
-        for (family, _, address) in FAMILIES {
-            for (set, time) in [("open", OPEN_FOR.to_owned()), ("ended", format!("{BRIEFLY_S}s"))] {
-                let _ = write!(
-                    text,
-                    "\tset {set}-{family} {{\n\t\ttype {address} . inet_service . {address} . inet_service\n\
-                     \t\tsize {MOST}\n\t\tflags dynamic,timeout\n\t\ttimeout {time}\n\t}}\n"
-                );
-            }
-        }
-        let mut chain = |name: &str, rules: &[String]| {
-            let rules: String = rules.iter().map(|rule| format!("\t\t{rule}\n")).collect();
-            let _ = write!(text, "\tchain {name} {{\n{rules}\t}}\n");
-        };
-        let mut leaving = vec!["type route hook output priority mangle; policy accept;".to_owned()];
-        let own = format!("meta mark {OWN_MARK:#x} {SYN} fib saddr type != local fib daddr type local");
-        leaving.push(format!("{own} goto begin"));
-        // A client's own connection from there is answered directly.
-        let mut entering = vec!["type filter hook prerouting priority mangle; policy accept;".to_owned()];
-        let mut begin = Vec::new();
-        for (family, ip, _) in FAMILIES {
-            let (sent, answered) = (connection(ip), answer(ip));
-            begin.extend(self.begin(family, &sent));
-            entering.push(format!("iifname != \"lo\" {SYN} delete @open-{family} {{ {sent} }}"));
-            chain(&format!("sent-{family}"), &self.renew(family, &sent));
-            chain(&format!("answered-{family}"), &self.renew(family, &answered));
-            leaving.push(format!("{sent} @open-{family} goto sent-{family}"));
-            leaving.push(format!("{answered} @open-{family} meta mark set {mark:#x} goto answered-{family}"));
-        }
-        chain("begin", &begin);
-        chain("prerouting", &entering);
-        chain("output", &leaving);
-        text.push_str("}\n");
     }
+    let mut chain = |name: &str, rules: &[String]| {
+        let rules: String = rules.iter().map(|rule| format!("\t\t{rule}\n")).collect();
+        let _ = write!(text, "\tchain {name} {{\n{rules}\t}}\n");
+    };
+    let mut leaving = vec!["type route hook output priority mangle; policy accept;".to_owned()];
+    let own = format!("meta mark {OWN_MARK:#x} {SYN} fib saddr type != local fib daddr type local");
+    leaving.push(format!("{own} goto begin"));
+    // A client's own connection from there is answered directly.
+    let mut entering = vec!["type filter hook prerouting priority mangle; policy accept;".to_owned()];
+    let mut begins = Vec::new();
+    for (family, ip, _) in FAMILIES {
+        let (sent, answered) = (connection(ip), answer(ip));
+        begins.extend(begin(ruleset, family, &sent));
+        entering.push(format!("iifname != \"lo\" {SYN} delete @open-{family} {{ {sent} }}"));
+        chain(&format!("sent-{family}"), &renew(ruleset, family, &sent));
+        chain(&format!("answered-{family}"), &renew(ruleset, family, &answered));
+        leaving.push(format!("{sent} @open-{family} goto sent-{family}"));
+        leaving.push(format!("{answered} @open-{family} meta mark set {mark:#x} goto answered-{family}"));
+    }
+    chain("begin", &begins);
+    chain("prerouting", &entering);
+    chain("output", &leaving);
+    text.push_str("}\n");
+}
 
-    /// Returns the rules for a SYN. It is remembered with the longer time first: `nft` cannot load a listing
-    /// with an element expiring later than its creation time-out.
-    fn begin(&self, family: &str, flow: &str) -> Vec<String> {
-        vec![
-            format!("delete @ended-{family} {{ {flow} }}"),
-            format!("add @open-{family} {{ {flow} timeout {}s }}", self.silence.as_secs()),
-            format!("update @open-{family} {{ {flow} timeout {BRIEFLY_S}s }}"),
-        ]
-    }
+/// Returns the rules for a SYN. It is remembered with the longer time first: `nft` cannot load a listing
+/// with an element expiring later than its creation time-out.
+fn begin(ruleset: &RuleSet, family: &str, flow: &str) -> Vec<String> {
+    vec![
+        format!("delete @ended-{family} {{ {flow} }}"),
+        format!("add @open-{family} {{ {flow} timeout {}s }}", ruleset.silence.as_secs()),
+        format!("update @open-{family} {{ {flow} timeout {BRIEFLY_S}s }}"),
+    ]
+}
 
-    /// Returns the rules for later packets. Once a side has ended its stream, each packet lengthens the life
-    /// by less.
-    fn renew(&self, family: &str, flow: &str) -> Vec<String> {
-        let briefly = format!(
-            "update @ended-{family} {{ {flow} timeout {BRIEFLY_S}s }} update @open-{family} {{ {flow} timeout {BRIEFLY_S}s }} accept"
-        );
-        vec![
-            format!("tcp flags & (fin | rst) != 0 {briefly}"),
-            format!("{flow} @ended-{family} {briefly}"),
-            format!("update @open-{family} {{ {flow} timeout {}s }}", self.silence.as_secs()),
-        ]
-    }
+/// Returns the rules for later packets. Once a side has ended its stream, each packet lengthens the life
+/// by less.
+fn renew(ruleset: &RuleSet, family: &str, flow: &str) -> Vec<String> {
+    let briefly = format!(
+        "update @ended-{family} {{ {flow} timeout {BRIEFLY_S}s }} update @open-{family} {{ {flow} timeout {BRIEFLY_S}s }} accept"
+    );
+    vec![
+        format!("tcp flags & (fin | rst) != 0 {briefly}"),
+        format!("{flow} @ended-{family} {briefly}"),
+        format!("update @open-{family} {{ {flow} timeout {}s }}", ruleset.silence.as_secs()),
+    ]
 }
 
 impl Programs<'_> {
     /// Missing ones cannot be removed.
     pub(super) fn remove_services(&self) {
-        let _ = nft(&["delete", "table", "inet", &self.0.service_table()], "");
+        let _ = nft(&["delete", "table", "inet", &service_table(&self.0)], "");
     }
 }
 
@@ -112,7 +112,7 @@ const MOST: u32 = 65_536;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{How, Taker};
+    use crate::rules::set::{How, Taker};
     use oncewire_config::{Capture, RulesBy};
 
     #[test]

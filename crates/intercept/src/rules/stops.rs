@@ -4,107 +4,110 @@ use serde_json::Value;
 
 use super::commands::{ip, nft};
 use super::routes::FAMILIES;
-use super::{How, RuleSet, Taker};
+use super::set::{How, RuleSet, Taker};
 
-impl RuleSet {
-    /// Returns a sentence with a remedy for each chain and each routing rule stopping intercepted packets, as
-    /// far as `nft` and `ip` show them.
-    pub(super) fn stops(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        if self.needs_routes() {
-            for family in FAMILIES {
-                let rules = ip(&format!("{family} rule show")).unwrap_or_default();
-                let leads = |table: &str| {
-                    let routes = ip(&format!("{family} route show table {table}"));
-                    routes.is_ok_and(|routes| !routes.trim().is_empty())
-                };
-                found.extend(rules.lines().filter_map(|rule| self.stopped_by_rule(family, rule, leads)));
-            }
-        }
-        if self.takers.iter().any(|taker| taker.how != How::RedirectOwn)
-            && let Ok(json) = nft(&["--json", "--terse", "list", "ruleset"], "")
-            && let Ok(ruleset) = serde_json::from_str::<Value>(&json)
-        {
-            found.extend(self.stopped_by_chains(&Ruleset::read(&ruleset)));
-        }
-        found
-    }
-
-    /// Describes an earlier routing rule's possible diversion of marked packets; `leads` returns whether a
-    /// table has routes.
-    fn stopped_by_rule(&self, family: &str, rule: &str, leads: impl Fn(&str) -> bool) -> Option<String> {
-        let (number, selector) = rule.split_once(":\t")?;
-        let number: u32 = number.parse().ok().filter(|number| (1..self.priority).contains(number))?;
-        let words: Vec<&str> = selector.split_whitespace().collect();
-        let after = |key: &str| {
-            let at = words.iter().position(|word| *word == key)?;
-            words.get(at + 1).copied()
-        };
-        let mut marked = true;
-        if let Some(mark) = after("fwmark") {
-            let (mark, mask) = mark.split_once('/').unwrap_or((mark, "0xffffffff"));
-            let read = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok();
-            marked = self.mark() & read(mask)? == read(mark)?;
-        }
-        let by = |name: &str| {
-            let mut named = self.takers.iter().filter(|taker| taker.how == How::Tproxy);
-            self.in_clients_names || named.any(|taker| taker.enters_by(name))
-        };
-        let elsewhere = after("iif").is_some_and(|name| name == "lo" || !by(name));
-        let other = after("oif").is_some() || after("uidrange").is_some();
-        let unlike = after("ipproto").is_some_and(|protocol| protocol != "tcp");
-        let is_never = !marked || elsewhere || other || unlike;
-        // With `not` it means all other packets.
-        let passes_by = if words.first() == Some(&"not") { !is_never && means_all(&words) } else { is_never };
-        if passes_by || after("lookup").is_some_and(|table| table == "local" || !leads(table)) {
-            return None;
-        }
-        let remedy = if number > 2 {
-            format!("set `rule_priority` to {} or less", number - 1)
-        } else {
-            "remove it, or give it a later place".to_owned()
-        };
-        Some(format!(
-            "the routing rule {number} of `ip {family} rule` ({}) stands before that of this gateway ({}), and what it \
-             leads elsewhere does not arrive: {remedy}",
-            words.join(" "),
-            self.priority
-        ))
-    }
-
-    fn stopped_by_chains(&self, ruleset: &Ruleset<'_>) -> Vec<String> {
-        let mut found = Vec::new();
-        for base in &ruleset.bases {
-            let takers = self.takers.iter().filter(|taker| taker.how != How::RedirectOwn);
-            let mut stopped = takers.filter(|taker| self.is_dropped(ruleset, base, taker));
-            let Some(taker) = stopped.next() else { continue };
-            let Base { family, table, name, .. } = base;
-            let mark = self.mark();
-            let what = match taker.how {
-                How::Redirect => format!("tcp dport {}", taker.port),
-                _ => format!("meta mark {mark:#x}"),
+/// Returns a sentence with a remedy for each chain and each routing rule stopping intercepted packets, as
+/// far as `nft` and `ip` show them.
+pub(super) fn stops(ruleset: &RuleSet) -> Vec<String> {
+    let mut found = Vec::new();
+    if ruleset.needs_routes() {
+        for family in FAMILIES {
+            let rules = ip(&format!("{family} rule show")).unwrap_or_default();
+            let leads = |table: &str| {
+                let routes = ip(&format!("{family} route show table {table}"));
+                routes.is_ok_and(|routes| !routes.trim().is_empty())
             };
-            found.push(format!(
-                "the firewall's input chain `{name}` of table `{family} {table}` drops connections that are taken in, as \
-                 far as its rules can be read: have it accept them, such as by `nft insert rule {family} {table} {name} \
-                 {what} accept`, in the firewall's own configuration so that it stays"
-            ));
+            found.extend(rules.lines().filter_map(|rule| stopped_by_rule(ruleset, family, rule, leads)));
         }
-        found
     }
+    if ruleset.takers.iter().any(|taker| taker.how != How::RedirectOwn)
+        && let Ok(json) = nft(&["--json", "--terse", "list", "ruleset"], "")
+        && let Ok(listed) = serde_json::from_str::<Value>(&json)
+    {
+        found.extend(stopped_by_chains(ruleset, &Ruleset::read(&listed)));
+    }
+    found
+}
 
-    /// Whether a chain drops an intercepted SYN, by its understood rules.
-    fn is_dropped(&self, ruleset: &Ruleset<'_>, base: &Base<'_>, taker: &Taker) -> bool {
-        let port = match taker.how {
-            How::Redirect => taker.port,
-            // One of many ports may be accepted for another reason.
-            _ => taker.capture.ports.first().map_or(UNLIKELY_PORT, |ports| ports.first),
+/// Describes an earlier routing rule's possible diversion of marked packets; `leads` returns whether a
+/// table has routes.
+fn stopped_by_rule(
+    ruleset: &RuleSet,
+    family: &str,
+    rule: &str,
+    leads: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let (number, selector) = rule.split_once(":\t")?;
+    let number: u32 = number.parse().ok().filter(|number| (1..ruleset.priority).contains(number))?;
+    let words: Vec<&str> = selector.split_whitespace().collect();
+    let after = |key: &str| {
+        let at = words.iter().position(|word| *word == key)?;
+        words.get(at + 1).copied()
+    };
+    let mut marked = true;
+    if let Some(mark) = after("fwmark") {
+        let (mark, mask) = mark.split_once('/').unwrap_or((mark, "0xffffffff"));
+        let read = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+        marked = ruleset.mark() & read(mask)? == read(mark)?;
+    }
+    let by = |name: &str| {
+        let mut named = ruleset.takers.iter().filter(|taker| taker.how == How::Tproxy);
+        ruleset.in_clients_names || named.any(|taker| taker.enters_by(name))
+    };
+    let elsewhere = after("iif").is_some_and(|name| name == "lo" || !by(name));
+    let other = after("oif").is_some() || after("uidrange").is_some();
+    let unlike = after("ipproto").is_some_and(|protocol| protocol != "tcp");
+    let is_never = !marked || elsewhere || other || unlike;
+    // With `not` it means all other packets.
+    let passes_by = if words.first() == Some(&"not") { !is_never && means_all(&words) } else { is_never };
+    if passes_by || after("lookup").is_some_and(|table| table == "local" || !leads(table)) {
+        return None;
+    }
+    let remedy = if number > 2 {
+        format!("set `rule_priority` to {} or less", number - 1)
+    } else {
+        "remove it, or give it a later place".to_owned()
+    };
+    Some(format!(
+        "the routing rule {number} of `ip {family} rule` ({}) stands before that of this gateway ({}), and what it \
+         leads elsewhere does not arrive: {remedy}",
+        words.join(" "),
+        ruleset.priority
+    ))
+}
+
+fn stopped_by_chains(ruleset: &RuleSet, listed: &Ruleset<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    for base in &listed.bases {
+        let takers = ruleset.takers.iter().filter(|taker| taker.how != How::RedirectOwn);
+        let mut stopped = takers.filter(|taker| is_dropped(ruleset, listed, base, taker));
+        let Some(taker) = stopped.next() else { continue };
+        let Base { family, table, name, .. } = base;
+        let mark = ruleset.mark();
+        let what = match taker.how {
+            How::Redirect => format!("tcp dport {}", taker.port),
+            _ => format!("meta mark {mark:#x}"),
         };
-        let packet = Packet { taker, port, mark: if taker.how == How::Redirect { 0 } else { self.mark() } };
-        match ruleset.verdict(base, base.name, &packet, MOST_JUMPS) {
-            Some(accepts) => !accepts,
-            None => base.drops,
-        }
+        found.push(format!(
+            "the firewall's input chain `{name}` of table `{family} {table}` drops connections that are taken in, as \
+             far as its rules can be read: have it accept them, such as by `nft insert rule {family} {table} {name} \
+             {what} accept`, in the firewall's own configuration so that it stays"
+        ));
+    }
+    found
+}
+
+/// Whether a chain drops an intercepted SYN, by its understood rules.
+fn is_dropped(ruleset: &RuleSet, listed: &Ruleset<'_>, base: &Base<'_>, taker: &Taker) -> bool {
+    let port = match taker.how {
+        How::Redirect => taker.port,
+        // One of many ports may be accepted for another reason.
+        _ => taker.capture.ports.first().map_or(UNLIKELY_PORT, |ports| ports.first),
+    };
+    let packet = Packet { taker, port, mark: if taker.how == How::Redirect { 0 } else { ruleset.mark() } };
+    match listed.verdict(base, base.name, &packet, MOST_JUMPS) {
+        Some(accepts) => !accepts,
+        None => base.drops,
     }
 }
 
@@ -274,7 +277,7 @@ mod tests {
     #[test]
     fn earlier_routing_rules_are_reported_unless_for_other_packets() {
         let set = RuleSet { priority: 7400, mark: Some(0x6f77_8061), ..branch(How::Tproxy) };
-        let told = |rule: &str| set.stopped_by_rule("-4", rule, |table| table != "empty");
+        let told = |rule: &str| stopped_by_rule(&set, "-4", rule, |table| table != "empty");
         let line = told("5270:\tfrom all lookup 52").unwrap();
         assert!(line.contains("rule 5270") && line.contains("`rule_priority` to 5269"), "{line}");
         for stops in [
@@ -331,7 +334,7 @@ mod tests {
             let set = branch(how);
             let told = |policy: &str, rules: &[(&str, Value)]| {
                 let json = ruleset(policy, rules);
-                let told = set.stopped_by_chains(&Ruleset::read(&json));
+                let told = stopped_by_chains(&set, &Ruleset::read(&json));
                 assert!(told.iter().all(|line| line.contains(what)), "{told:?}");
                 told.len()
             };
@@ -369,6 +372,6 @@ mod tests {
             assert_eq!(by_mark, usize::from(how == How::Redirect));
         }
         let hub = RuleSet { in_clients_names: true, ..RuleSet::empty("hub", RulesBy::Install) };
-        assert_eq!(hub.stopped_by_chains(&Ruleset::read(&ruleset("drop", &[]))), [""; 0]);
+        assert_eq!(stopped_by_chains(&hub, &Ruleset::read(&ruleset("drop", &[]))), [""; 0]);
     }
 }

@@ -6,105 +6,109 @@ use std::fmt::Write as _;
 use oncewire_config::{Network, PortRange};
 use oncewire_host::sockets::OWN_MARK;
 
+use super::arrivals;
+use super::begun;
 use super::begun::SYN;
+use super::bridge;
+use super::bypass;
 use super::heartbeat::LIFE_MS;
-use super::{How, RuleSet, Taker, beat_mark};
+use super::hold;
+use super::icmp;
+use super::services;
+use super::set::{How, RuleSet, Taker, beat_mark};
 
-impl RuleSet {
-    /// Writes the table for `nft -f`; it replaces an older one of the same name atomically.
-    pub fn nft(&self) -> String {
-        let (table, beat) = (self.table(), beat_mark(&self.gateway));
-        let mut text = format!("add table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n");
-        let _ = write!(
-            text,
-            "\tset alive {{\n\t\ttype nf_proto\n\t\tsize 2\n\t\tflags dynamic,timeout\n\t\ttimeout {LIFE_MS}ms\n\t}}\n\
-             \tchain heartbeat {{\n\t\ttype filter hook output priority filter; policy accept;\n\
-             \t\tmeta mark {beat:#x} meta l4proto udp oifname \"lo\" update @alive {{ meta nfproto }}\n\t}}\n"
-        );
-        self.counters(&mut text);
-        for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| !taker.excluded.is_empty())
-        {
-            taker.excluded.chain(&mut text, &format!("policy-{number}"), "accept", true);
-        }
-        self.hold_chain(&mut text);
-        self.hook(&mut text, "divert", "filter hook prerouting priority mangle", How::Tproxy);
-        self.hook(&mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
-        self.hook(&mut text, "output", "nat hook output priority -100", How::RedirectOwn);
-        self.own_errors(&mut text);
-        self.arrivals(&mut text);
-        self.redirects(&mut text);
-        self.takes(&mut text);
-        text.push_str("}\n");
-        self.services(&mut text);
-        self.bridge_table(&mut text);
-        text
+/// Writes the table for `nft -f`; it replaces an older one of the same name atomically.
+pub(super) fn nft(ruleset: &RuleSet) -> String {
+    let (table, beat) = (ruleset.table(), beat_mark(&ruleset.gateway));
+    let mut text = format!("add table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n");
+    let _ = write!(
+        text,
+        "\tset alive {{\n\t\ttype nf_proto\n\t\tsize 2\n\t\tflags dynamic,timeout\n\t\ttimeout {LIFE_MS}ms\n\t}}\n\
+         \tchain heartbeat {{\n\t\ttype filter hook output priority filter; policy accept;\n\
+         \t\tmeta mark {beat:#x} meta l4proto udp oifname \"lo\" update @alive {{ meta nfproto }}\n\t}}\n"
+    );
+    bypass::counters(ruleset, &mut text);
+    for (number, taker) in ruleset.takers.iter().enumerate().filter(|(_, taker)| !taker.excluded.is_empty()) {
+        taker.excluded.chain(&mut text, &format!("policy-{number}"), "accept", true);
     }
+    hold::hold_chain(ruleset, &mut text);
+    hook(ruleset, &mut text, "divert", "filter hook prerouting priority mangle", How::Tproxy);
+    hook(ruleset, &mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
+    hook(ruleset, &mut text, "output", "nat hook output priority -100", How::RedirectOwn);
+    icmp::own_errors(ruleset, &mut text);
+    arrivals::arrivals(ruleset, &mut text);
+    arrivals::redirects(ruleset, &mut text);
+    begun::takes(ruleset, &mut text);
+    text.push_str("}\n");
+    services::services(ruleset, &mut text);
+    bridge::bridge_table(ruleset, &mut text);
+    text
+}
 
-    /// Writes the chain of one hook, if it has rules.
-    fn hook(&self, text: &mut String, name: &str, hook: &str, how: How) {
-        let mut rules = Vec::new();
-        if how == How::RedirectOwn {
-            // A gateway must not intercept its own connections, and traffic within the machine has no need of
-            // it.
-            rules.push(format!("meta mark {OWN_MARK:#x} accept"));
-            rules.push("fib daddr type local accept".to_owned());
-        }
-        if how == How::Tproxy {
-            rules.extend(self.answers());
-        }
-        let own = rules.len();
-        for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| taker.how == how) {
-            for condition in self.conditions(taker) {
-                if !taker.excluded.is_empty() {
-                    rules.push(format!("{condition} fib daddr type != local jump policy-{number}"));
-                }
-                rules.push(match how {
-                    How::Tproxy => format!("{condition} goto intercept-{number}"),
-                    How::Redirect => format!("{condition} goto redirect-{number}"),
-                    How::RedirectOwn => format!("{condition} redirect to :{}", taker.port),
-                });
+/// Writes the chain of one hook, if it has rules.
+fn hook(ruleset: &RuleSet, text: &mut String, name: &str, hook: &str, how: How) {
+    let mut rules = Vec::new();
+    if how == How::RedirectOwn {
+        // A gateway must not intercept its own connections, and traffic within the machine has no need of
+        // it.
+        rules.push(format!("meta mark {OWN_MARK:#x} accept"));
+        rules.push("fib daddr type local accept".to_owned());
+    }
+    if how == How::Tproxy {
+        rules.extend(hold::answers(ruleset));
+    }
+    let own = rules.len();
+    for (number, taker) in ruleset.takers.iter().enumerate().filter(|(_, taker)| taker.how == how) {
+        for condition in conditions(ruleset, taker) {
+            if !taker.excluded.is_empty() {
+                rules.push(format!("{condition} fib daddr type != local jump policy-{number}"));
             }
-        }
-        if how == How::Tproxy && self.needs_routes() {
-            // Behind the rules for new connections: a SYN to a socket in TIME-WAIT is new all the same.
-            rules.extend(self.rules_to_forget());
-            let mark = self.mark();
-            rules.extend(self.awaited_answers());
-            rules.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
-            rules.push(self.errors_from_outside());
-            rules.extend(self.rules_without_socket());
-        }
-        let has_taker = || self.takers.iter().any(|taker| taker.how == how);
-        if how != How::Tproxy && rules.len() == own && (self.kept.contains(&how) || has_taker()) {
-            // A control group may be gone, and connections of it not. Without a chain of the kind, and a rule
-            // looking at connections, the kernel stops translating addresses of known ones back.
-            rules.push("ct state new accept".to_owned());
-        }
-        if rules.len() > own {
-            let _ = write!(text, "\tchain {name} {{\n\t\ttype {hook}; policy accept;\n");
-            rules.iter().for_each(|rule| text.push_str(&format!("\t\t{rule}\n")));
-            text.push_str("\t}\n");
+            rules.push(match how {
+                How::Tproxy => format!("{condition} goto intercept-{number}"),
+                How::Redirect => format!("{condition} goto redirect-{number}"),
+                How::RedirectOwn => format!("{condition} redirect to :{}", taker.port),
+            });
         }
     }
+    if how == How::Tproxy && ruleset.needs_routes() {
+        // Behind the rules for new connections: a SYN to a socket in TIME-WAIT is new all the same.
+        rules.extend(begun::rules_to_forget(ruleset));
+        let mark = ruleset.mark();
+        rules.extend(arrivals::awaited_answers(ruleset));
+        rules.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
+        rules.push(icmp::errors_from_outside(ruleset));
+        rules.extend(begun::rules_without_socket(ruleset));
+    }
+    let has_taker = || ruleset.takers.iter().any(|taker| taker.how == how);
+    if how != How::Tproxy && rules.len() == own && (ruleset.kept.contains(&how) || has_taker()) {
+        // A control group may be gone, and connections of it not. Without a chain of the kind, and a rule
+        // looking at connections, the kernel stops translating addresses of known ones back.
+        rules.push("ct state new accept".to_owned());
+    }
+    if rules.len() > own {
+        let _ = write!(text, "\tchain {name} {{\n\t\ttype {hook}; policy accept;\n");
+        rules.iter().for_each(|rule| text.push_str(&format!("\t\t{rule}\n")));
+        text.push_str("\t}\n");
+    }
+}
 
-    /// Returns the conditions of an interception, any of them sufficient: one for each family of networks and
-    /// each control group.
-    pub(super) fn conditions(&self, taker: &Taker) -> Vec<String> {
-        let capture = &taker.capture;
-        // Frames lifted from a bridge come in by it.
-        let bridges: BTreeSet<&String> = taker.ports.values().collect();
-        let bridges = bridges.into_iter().filter(|bridge| !capture.names_interface(bridge));
-        let names = capture.interfaces.iter().chain(bridges);
-        let names: Vec<String> = names.map(|name| format!("{name:?}")).collect();
-        let entry = joined(&names).map_or_else(String::new, |names| format!("iifname {names} "));
-        let groups = match &capture.cgroups[..] {
-            [] => vec![String::new()],
-            // If none of them is there, there is no condition, and nothing is taken in.
-            paths => self.cgroups.conditions(paths),
-        };
-        let each = groups.iter().map(|group| format!("{entry}meta nfproto @alive {group}"));
-        each.flat_map(|entry| conditions_at(taker, &entry)).collect()
-    }
+/// Returns the conditions of an interception, any of them sufficient: one for each family of networks and
+/// each control group.
+pub(super) fn conditions(ruleset: &RuleSet, taker: &Taker) -> Vec<String> {
+    let capture = &taker.capture;
+    // Frames lifted from a bridge come in by it.
+    let bridges: BTreeSet<&String> = taker.ports.values().collect();
+    let bridges = bridges.into_iter().filter(|bridge| !capture.names_interface(bridge));
+    let names = capture.interfaces.iter().chain(bridges);
+    let names: Vec<String> = names.map(|name| format!("{name:?}")).collect();
+    let entry = joined(&names).map_or_else(String::new, |names| format!("iifname {names} "));
+    let groups = match &capture.cgroups[..] {
+        [] => vec![String::new()],
+        // If none of them is there, there is no condition, and nothing is taken in.
+        paths => ruleset.cgroups.conditions(paths),
+    };
+    let each = groups.iter().map(|group| format!("{entry}meta nfproto @alive {group}"));
+    each.flat_map(|entry| conditions_at(taker, &entry)).collect()
 }
 
 /// Returns the conditions of an interception behind `entry`, any of them sufficient: one for each family of

@@ -37,7 +37,6 @@ use self::put::Cutter;
 use self::reads::Reads;
 use self::slot::{Held, PoolOf, Slot};
 use crate::neighbours::{Neighbours, News, PendingShare};
-use crate::peer::Peer;
 
 pub use self::open::OpenError;
 pub use self::tools::{AtRest, AtRestError, Room, clear_at_rest, refuses_key};
@@ -98,6 +97,12 @@ struct Seen {
 /// Result of a clearing: the number of bytes, or the obstacle.
 pub type ChunksCleared = oneshot::Receiver<Result<u64, String>>;
 
+/// A link with requests to the store, for answers later on.
+pub(crate) trait Asker: Send + Sync + 'static {
+    /// Takes the outcome of a read; from any thread.
+    fn handle_chunk(self: &Arc<Self>, reply: StoreReply);
+}
+
 impl ChunkStore {
     /// Returns its id for peers; none if there is no store after all.
     pub(crate) fn id(&self) -> Option<u64> {
@@ -110,9 +115,9 @@ impl ChunkStore {
     }
 
     /// Takes a request of a link; never waits. A thread of the store answers the rest.
-    pub(crate) fn serve(&self, peer: &Arc<Peer>, request: StoreRequest) -> Option<StoreReply> {
+    pub(crate) fn serve<A: Asker>(&self, asker: &Arc<A>, request: StoreRequest) -> Option<StoreReply> {
         match request {
-            StoreRequest::Read { ticket, name, len, key, .. } => self.read(peer, ticket, (name, len, key)),
+            StoreRequest::Read { ticket, name, len, key, .. } => self.read(asker, ticket, (name, len, key)),
             StoreRequest::Peek { ticket, chunks, key, .. } => {
                 let places = self.places(&chunks, self.may_be_elsewhere(&key));
                 Some(StoreReply::Places { ticket, places, neighbours: Vec::new() })
@@ -124,19 +129,19 @@ impl ChunkStore {
         }
     }
 
-    fn read(
+    fn read<A: Asker>(
         &self,
-        peer: &Arc<Peer>,
+        asker: &Arc<A>,
         ticket: u64,
         (name, len, key): (ChunkName, u32, NameKey),
     ) -> Option<StoreReply> {
         self.tally.reads.begin();
-        let (peer, tally) = (Arc::downgrade(peer), Arc::clone(&self.tally));
+        let (asker, tally) = (Arc::downgrade(asker), Arc::clone(&self.tally));
         let check = move |chunk: &[u8]| name.matches(chunk, &key);
         let reply = move |outcome: ReadOutcome| {
             tally.reads.end(&outcome);
-            let Some(peer) = peer.upgrade() else { return };
-            peer.handle_chunk(match outcome {
+            let Some(asker) = asker.upgrade() else { return };
+            asker.handle_chunk(match outcome {
                 Ok(Some(bytes)) => StoreReply::Found { ticket, bytes: bytes.into() },
                 Ok(None) => StoreReply::Absent { ticket },
                 Err(fault) => {

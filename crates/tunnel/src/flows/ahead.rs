@@ -120,7 +120,7 @@ mod tests {
         let (peer, mut other) = (peer(), Other::new(2, SMALLER));
         let begun = other.begin(&peer).await;
         let _lane = other.join(begun).await.unwrap();
-        let flows = [(); 3].map(|()| peer.open(request()).unwrap());
+        let flows = [(); 3].map(|()| crate::flows::open(&peer, request()).unwrap());
         let [first, second, third] = flows.each_ref().map(Flow::id);
         peer.with(|core, _| {
             let mut now = Now::ZERO;
@@ -168,7 +168,7 @@ mod tests {
         let (peer, mut lanes) = (peer_with(link), Other::new(2, SMALLER));
         let begun = lanes.begin(&peer).await;
         let _lane = lanes.join(begun).await.unwrap();
-        let flow = peer.open(request()).unwrap();
+        let flow = crate::flows::open(&peer, request()).unwrap();
         flow.send(vec![7; 1 << 20].into(), false).unwrap();
         flow.early.lock().take();
         let kinds = [64 << 10, 512 << 10, 4 << 20].map(|buffer| [(buffer, None), (buffer, Some(1448))]);

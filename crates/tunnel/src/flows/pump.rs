@@ -423,7 +423,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
         let sending = tokio::spawn(async move { client.write_all(&vec![7; 64 << 20]).await });
-        let flow = peer.open(request()).unwrap();
+        let flow = crate::flows::open(&peer, request()).unwrap();
         let (ended, ahead) = (Notify::new(), || peer.with(|core, _| core.link.beyond_room(flow.id())));
         {
             // The far end has no reader, and nothing more is granted.
@@ -462,7 +462,7 @@ mod tests {
         let mut input = BytesMut::new();
         // The order of looks at ready events is random.
         for _ in 0..50 {
-            let flow = peer.open(request()).unwrap();
+            let flow = crate::flows::open(&peer, request()).unwrap();
             let id = flow.id();
             let stream = broken(b"behind").await;
             let ended = carry_unanswered(&stream, flow, Bytes::from_static(b"before and ")).await;

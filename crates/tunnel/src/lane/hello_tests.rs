@@ -24,7 +24,7 @@ async fn dialler_gets_hello_once_logs_are_back() {
     let peer = idle().await;
     let mut other = Other::new(3, SMALLER);
     let begun = other.begin(&peer).await;
-    assert!(!peer.is_on_disk_only(), "it would take the link for up");
+    assert!(!peer.logs.is_on_disk_only(), "it would take the link for up");
     other.finish(begun).await.unwrap();
 }
 
@@ -44,7 +44,7 @@ async fn dialled_peer_gets_hello_once_logs_are_back() {
     };
     let joining = tokio::spawn(joining);
     read_hello(&mut near).await.unwrap();
-    assert!(!peer.is_on_disk_only(), "it would take the link for up");
+    assert!(!peer.logs.is_on_disk_only(), "it would take the link for up");
     joining.await.unwrap().unwrap();
 }
 
@@ -53,12 +53,12 @@ async fn rotated_key_ends_only_flows_of_the_old_key() {
     let peer = peer();
     let mut before = Other::new(2, SMALLER);
     let joined = before.dial(&peer).await.unwrap();
-    let flow = peer.open(request()).unwrap();
+    let flow = crate::flows::open(&peer, request()).unwrap();
     assert_eq!(flow.id().0 & 1, 1);
     peer.lane_lost(&joined.signal, false, false);
     let mut after = Other::new(3, GREATER);
     after.dial(&peer).await.unwrap();
-    assert_eq!(peer.open(request()).unwrap().id().0 & 1, 0, "our key is the smaller one now");
+    assert_eq!(crate::flows::open(&peer, request()).unwrap().id().0 & 1, 0, "our key is the smaller one now");
     assert!(matches!(flow.received(0).await, oncewire_link::Received::Reset(_)));
     // A holder of both keys at once would number flows both ways.
     let refused = Other { key: key(SMALLER), ..after }.dial(&peer).await;
@@ -92,8 +92,8 @@ async fn peer_is_dialled_at_its_last_lane_address() {
     let (peer, at) = (peer(), |text: &str| text.parse::<std::net::SocketAddr>().unwrap());
     let is_there = |text: &str| peer.is_dialled_at(&at(text).into());
     assert!(!is_there("192.0.2.7:7400"));
-    peer.note_dialled(Some(at("[::ffff:192.0.2.7]:7400")));
-    peer.note_dialled(None);
+    peer.dials.note_address(Some(at("[::ffff:192.0.2.7]:7400")));
+    peer.dials.note_address(None);
     assert!(is_there("192.0.2.7:7400") && !is_there("192.0.2.7:7401") && !is_there("192.0.2.8:7400"));
 }
 
@@ -124,14 +124,14 @@ async fn short_lived_lane_differs_from_stable_lane() {
     let (peer, mut other) = (peer(), Other::new(2, SMALLER));
     let ended = other.dial(&peer).await.unwrap();
     run(Arc::clone(&peer), ended).await;
-    assert_eq!((peer.take_short_lived(), peer.take_lived_on()), (1, false));
+    assert_eq!((peer.dials.take_short_lived(), peer.dials.take_stable()), (1, false));
     let begun = other.begin(&peer).await;
     let (joined, _near) = other.join(begun).await.unwrap();
     let running = tokio::spawn(run(Arc::clone(&peer), joined));
-    while !peer.take_lived_on() {
-        peer.dial.notified().await;
+    while !peer.dials.take_stable() {
+        peer.dials.wanted().await;
     }
-    assert_eq!((peer.take_short_lived(), peer.lane_count()), (0, 1));
+    assert_eq!((peer.dials.take_short_lived(), peer.lane_count()), (0, 1));
     running.abort();
 }
 
@@ -147,7 +147,7 @@ async fn lane_taking_a_flow_leaves_lane_demand_unchanged() {
     let peer = peer_with(LinkConfig { dialer: true, spare_lanes: 1, ..config(1) });
     let first = join(&peer, 2, 1);
     assert_eq!(peer.lanes_wanted(), ([1, 1, 0], 1));
-    let _flow = peer.open(request()).unwrap();
+    let _flow = crate::flows::open(&peer, request()).unwrap();
     assert_eq!(peer.lanes_wanted(), ([1, 1, 1], 1), "the spare one is being dialled");
     peer.lane_lost(&first, false, false);
     join(&peer, 2, 2);

@@ -5,6 +5,7 @@
 //! looked at its key.
 
 pub mod options;
+pub(crate) mod signal;
 pub mod tls_tcp;
 
 use std::convert::Infallible;
@@ -12,21 +13,20 @@ use std::future::{Future as _, pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use oncewire_codec::wire::{Hello, HelloError, LaneId, LaneRole};
 use oncewire_keys::PublicKey;
-use oncewire_link::{LaneRefused, LaneReport, records};
+use oncewire_link::{LaneRefused, records};
 
-use super::effort::{EffortMeter, LaneEffort};
+use self::signal::{LaneSignal, SHORT_LIFE};
 use super::peer::{Binding, Exchange, JoinError, LaneGone, Peer};
 
 /// A connected and authenticated byte stream of any kind; written bytes leave with the next flush at the
@@ -40,62 +40,6 @@ pub trait LaneStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// A secret shared by both ends of this stream alone; none if it is not encrypted.
     fn binding(&self) -> Option<Binding> {
         None
-    }
-}
-
-/// The link's signals to a lane's tasks.
-#[derive(Debug)]
-pub(crate) struct LaneSignal {
-    pub(crate) id: LaneId,
-    /// The link has data for this lane.
-    ready: Notify,
-    effort: LaneEffort,
-    closing: Notify,
-    overdue: Notify,
-    since: Instant,
-    /// Handle for queries to the system.
-    connection: OnceLock<OwnedFd>,
-}
-
-impl LaneSignal {
-    pub(super) fn new(id: LaneId, meter: &Arc<EffortMeter>) -> Self {
-        Self {
-            id,
-            ready: Notify::new(),
-            effort: LaneEffort::new(meter),
-            closing: Notify::new(),
-            overdue: Notify::new(),
-            since: Instant::now(),
-            connection: OnceLock::new(),
-        }
-    }
-
-    /// Returns the system's report on the lane's sending direction, if any.
-    pub(super) fn report(&self) -> Option<LaneReport> {
-        options::sending(self.connection.get()?)
-    }
-
-    fn watch(&self, stream: &impl LaneStream) {
-        if let Some(connection) = stream.connection() {
-            // A lane is given its one connection once.
-            let _ = self.connection.set(connection);
-        }
-    }
-
-    /// Wakes the writer: the link has data for this lane.
-    pub(super) fn wake(&self) {
-        self.effort.wake();
-        self.ready.notify_one();
-    }
-
-    /// Asks the writer to end the lane once everything queued is written; it ends soon in any case.
-    pub(crate) fn close(&self) {
-        self.closing.notify_one();
-        self.overdue.notify_one();
-    }
-
-    fn is_short_lived(&self) -> bool {
-        self.since.elapsed() < SHORT_LIFE
     }
 }
 
@@ -162,7 +106,7 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     peer.ready_for(&hello).await;
     let exchange = Exchange { began, said, dialled: false, binding };
     let signal = peer.lane_up(theirs, &hello, (hello.lane, hello.role), exchange)?;
-    signal.watch(&stream);
+    signal.watch(stream.connection());
     Ok(Joined { signal, role: hello.role, stream, early })
 }
 
@@ -208,7 +152,7 @@ pub(crate) async fn answer_hello<S: LaneStream>(
     peer.ready_for(&hello).await;
     let exchange = Exchange { began, said, dialled: true, binding };
     let signal = peer.lane_up(theirs, &hello, (lane, role), exchange)?;
-    signal.watch(&stream);
+    signal.watch(stream.connection());
     Ok(Joined { signal, role, stream, early })
 }
 
@@ -259,7 +203,7 @@ pub async fn run<S: LaneStream>(peer: Arc<Peer>, lane: Joined<S>) {
 /// Tells the dialler once about a lane kept by the peer.
 async fn report_lane_stable(peer: &Peer, signal: &LaneSignal) -> Infallible {
     sleep_until(signal.since + SHORT_LIFE).await;
-    peer.lane_lives_on();
+    peer.dials.note_stable();
     pending().await
 }
 
@@ -381,9 +325,6 @@ const MAX_HELLO: usize = 4096;
 
 /// Time for a closing lane's last bytes.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
-
-/// A lane with a shorter life counts as a failed attempt: a refusing peer is not dialled in a loop.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod hello_tests;

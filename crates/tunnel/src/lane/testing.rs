@@ -55,6 +55,7 @@ pub(crate) fn peer_with(link: LinkConfig) -> Arc<Peer> {
         first_limits: LogLimits { out: limit, inbound: limit },
         group: None,
         found: false,
+        serve: crate::serve::offer,
     };
     let (accounts, tasks, logs) =
         (Arc::new(TrafficAccounts::default()), Arc::new(Tasks::new()), PeerLogs::default());

@@ -22,8 +22,6 @@ use oncewire_link::Now;
 use oncewire_mesh::MemberId;
 use oncewire_report::GroupReport;
 
-use crate::peer::Peer;
-
 use self::pending::Pending;
 pub(crate) use self::pending::PendingShare;
 pub use task::Task;
@@ -45,6 +43,43 @@ pub struct Member {
     pub is_near: bool,
     /// The task of all groups.
     pub neighbours: Neighbours,
+}
+
+/// A link to a gateway of a group, for neighbours.
+pub trait GroupLink: Send + Sync {
+    /// The peer's configuration in the group.
+    fn member(&self) -> Option<&Member>;
+
+    /// The link's standing in the group shared by both ends.
+    fn standing(&self) -> GroupStanding;
+
+    /// Sends a frame to a member of the group.
+    ///
+    /// # Errors
+    /// The frame, if the peer is no member, is away, or has too full a queue.
+    fn tell(self: Arc<Self>, frame: GroupFrame) -> Result<(), GroupFrame>;
+
+    /// Takes the chunks readable at the peer's site.
+    fn learn_chunks(self: Arc<Self>, least_log2: u8, tags: &[u64]);
+
+    /// As [`Self::learn_chunks`], for the chunks of a neighbour of the peer.
+    fn learn_stored(self: Arc<Self>, chunks: &[PackedTag]);
+}
+
+/// A link's standing in a group.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupStanding {
+    /// It is up, and both ends are in the group.
+    pub is_member: bool,
+    /// The peer has a chunk store.
+    pub keeps_chunks: bool,
+}
+
+impl GroupStanding {
+    /// Whether it can be asked for chunks, if it is near.
+    pub(crate) fn is_neighbour(self) -> bool {
+        self.is_member && self.keeps_chunks
+    }
 }
 
 impl Member {
@@ -108,9 +143,9 @@ struct Open {
 /// Event for the task.
 enum Told {
     /// A peer of a group speaks.
-    Said(Arc<Peer>, GroupFrame),
+    Said(Arc<dyn GroupLink>, GroupFrame),
     /// A peer of a group has these chunks, sent from here.
-    Stored(Arc<Peer>, Vec<PackedTag>),
+    Stored(Arc<dyn GroupLink>, Vec<PackedTag>),
     /// A chunk is to be read.
     Read(Wanted),
     /// Neighbours are asked about their chunks.
@@ -208,21 +243,20 @@ impl Neighbours {
     }
 
     /// A peer of a group speaks.
-    pub(crate) fn handle_group_frame(&self, peer: &Arc<Peer>, frame: GroupFrame) {
+    pub(crate) fn handle_group_frame(&self, peer: Arc<dyn GroupLink>, frame: GroupFrame) {
         let bytes = frame.size();
         let waiting = self.shared.said_bytes.fetch_add(bytes, Relaxed);
         // All frames are hints, or answers with a limited wait.
-        let taken = waiting + bytes <= MOST_SAID_BYTES
-            && self.told.try_send(Told::Said(Arc::clone(peer), frame)).is_ok();
+        let taken = waiting + bytes <= MOST_SAID_BYTES && self.told.try_send(Told::Said(peer, frame)).is_ok();
         if !taken {
             self.shared.said_bytes.fetch_sub(bytes, Relaxed);
         }
     }
 
     /// Reports the chunks of a group's peer: its neighbours can read them.
-    pub(crate) fn handle_stored(&self, peer: &Arc<Peer>, chunks: Vec<PackedTag>) {
+    pub(crate) fn handle_stored(&self, peer: Arc<dyn GroupLink>, chunks: Vec<PackedTag>) {
         // A chunk not reported is sent once more.
-        let _ = self.told.try_send(Told::Stored(Arc::clone(peer), chunks));
+        let _ = self.told.try_send(Told::Stored(peer, chunks));
     }
 
     /// Counts a member's frame beyond its rate limit.

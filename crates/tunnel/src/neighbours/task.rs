@@ -17,10 +17,9 @@ use oncewire_host::clock::Clock;
 use oncewire_link::Now;
 use oncewire_mesh::{Announcer, Answer, MAX_MEMBERS, MemberId, Neighbourhood, Output, Piece, Read};
 
-use super::{Inbox, Member, NewChunk, News, Open, Pending, Survey, Told, Wanted};
+use super::{GroupLink, Inbox, Member, NewChunk, News, Open, Pending, Survey, Told, Wanted};
 use crate::chunks::ChunkStore;
 use crate::dialer::random;
-use crate::peer::Peer;
 
 mod report;
 
@@ -31,7 +30,7 @@ pub struct Task {
     own: MemberId,
     store: Option<Arc<ChunkStore>>,
     clock: Clock,
-    peers: Vec<Arc<Peer>>,
+    peers: Vec<Arc<dyn GroupLink>>,
     groups: Vec<Group>,
     /// Waiters for chunks, by ticket.
     waiting: BTreeMap<u64, Waiting>,
@@ -74,7 +73,11 @@ impl Task {
     }
 
     /// Works for as long as the gateway runs; `peers` returns the present ones.
-    pub async fn run<S>(mut self, mut state: watch::Receiver<Arc<S>>, peers: impl Fn(&S) -> Vec<Arc<Peer>>) {
+    pub async fn run<S>(
+        mut self,
+        mut state: watch::Receiver<Arc<S>>,
+        peers: impl Fn(&S) -> Vec<Arc<dyn GroupLink>>,
+    ) {
         self.peers = peers(&state.borrow_and_update());
         self.handle_links();
         self.report();
@@ -124,7 +127,7 @@ impl Task {
                 Some(_) => {}
             }
             let (neighbours, any) = there.entry(member.key.bytes()).or_default();
-            let stands = peer.group_standing();
+            let stands = peer.standing();
             *any |= stands.is_member;
             if member.is_near && self.store.is_some() && stands.is_neighbour() {
                 neighbours.insert(member.id());
@@ -167,7 +170,7 @@ impl Task {
                 self.pass_on(&peer, least_log2, &tags)
             }
             Told::Said(peer, frame) => {
-                let Some(member) = &peer.settings.group else { return };
+                let Some(member) = peer.member() else { return };
                 if self.is_new(&peer, member) {
                     self.handle_links();
                 }
@@ -189,14 +192,14 @@ impl Task {
 
     /// Whether a peer is a neighbour not yet known to the task, with room for it: its first frames may come
     /// before its link's event.
-    fn is_new(&self, peer: &Arc<Peer>, member: &Member) -> bool {
+    fn is_new(&self, peer: &Arc<dyn GroupLink>, member: &Member) -> bool {
         let group = self.groups.iter().find(|group| group.key == member.key);
         let is_known = |group: &Group| group.up.contains(&member.id()) || group.up.len() >= MAX_MEMBERS;
         !group.is_some_and(is_known)
             && member.is_near
             && self.store.is_some()
             && self.peers.iter().any(|known| Arc::ptr_eq(known, peer))
-            && peer.group_standing().is_neighbour()
+            && peer.standing().is_neighbour()
     }
 
     fn read(&mut self, wanted: Wanted, now: Now) {
@@ -220,27 +223,27 @@ impl Task {
     }
 
     /// A chunk stored by one gateway of a site is readable by all of its neighbours.
-    fn pass_on(&mut self, from: &Arc<Peer>, least_log2: u8, tags: &[u64]) {
-        let Some(origin) = &from.settings.group else { return };
+    fn pass_on(&mut self, from: &Arc<dyn GroupLink>, least_log2: u8, tags: &[u64]) {
+        let Some(origin) = from.member() else { return };
         if let Some(group) = group_of(&mut self.groups, &origin.key) {
             group.heard += tags.len() as u64;
         }
         for (peer, member) in members(&self.peers).filter(|(_, member)| member.key == origin.key) {
             if member.id() == origin.id() || origin.site.is_some() && member.site == origin.site {
-                peer.learn_chunks(least_log2, tags);
+                Arc::clone(peer).learn_chunks(least_log2, tags);
             }
         }
     }
 
     /// A chunk sent to one gateway of a site is readable by its neighbours; the gateway itself knows.
-    fn share(&self, with: &Arc<Peer>, chunks: &[PackedTag]) {
-        let Some(origin) = with.settings.group.as_ref().filter(|origin| origin.site.is_some()) else {
+    fn share(&self, with: &Arc<dyn GroupLink>, chunks: &[PackedTag]) {
+        let Some(origin) = with.member().filter(|origin| origin.site.is_some()) else {
             return;
         };
         let near = members(&self.peers).filter(|(_, member)| {
             member.key == origin.key && member.site == origin.site && member.id() != origin.id()
         });
-        near.for_each(|(peer, _)| peer.learn_stored(chunks));
+        near.for_each(|(peer, _)| Arc::clone(peer).learn_stored(chunks));
     }
 
     fn handle_news(&mut self, news: &News) {
@@ -279,7 +282,7 @@ impl Task {
                 let to_tell = members(&self.peers).filter(|(_, member)| member.key == group.key);
                 for (peer, _) in to_tell {
                     // A chunk not announced is found without a hint, or crosses.
-                    _ = peer.tell_group(frame.clone());
+                    _ = Arc::clone(peer).tell(frame.clone());
                 }
             }
         }
@@ -321,7 +324,7 @@ impl Task {
             Output::Send(to, frame) => {
                 let is = |member: &Member| member.id() == to && member.key == *key;
                 let sent = match members(&self.peers).find(|(_, member)| is(member)) {
-                    Some((peer, _)) => peer.tell_group(frame),
+                    Some((peer, _)) => Arc::clone(peer).tell(frame),
                     None => Err(frame),
                 };
                 if let Err(frame) = sent
@@ -413,8 +416,8 @@ fn tell(told: mpsc::Sender<Told>, runtime: &Handle, answer: Told) {
 }
 
 /// Returns the peers in a group, with their configuration in it.
-fn members(peers: &[Arc<Peer>]) -> impl Iterator<Item = (&Arc<Peer>, &Member)> {
-    peers.iter().filter_map(|peer| Some((peer, peer.settings.group.as_ref()?)))
+fn members(peers: &[Arc<dyn GroupLink>]) -> impl Iterator<Item = (&Arc<dyn GroupLink>, &Member)> {
+    peers.iter().filter_map(|peer| Some((peer, peer.member()?)))
 }
 
 /// Returns a part of a block. It may live for some time, and a small one must not hold the whole block.

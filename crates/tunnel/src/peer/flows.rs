@@ -6,40 +6,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use oncewire_codec::wire::{Destination, FlowId, ResetReason};
-use oncewire_link::{FlowStats, FlowTally, OpenRefused, OpenRequest};
+use oncewire_link::{FlowStats, FlowTally};
 use oncewire_report::{FlowFigures, OpenFlows, Outcome, Reason};
 
 use super::{Core, Peer};
-use crate::accounts::{self, Tally};
-use crate::flows::Flow;
-
-/// Waiters of a flow.
-pub(crate) struct FlowEntry {
-    serial: u64,
-    pub(crate) tally: Tally,
-    pub(crate) reader: Option<Waker>,
-    pub(crate) writer: Option<Waker>,
-    pub(crate) writable: bool,
-    /// This gateway ends the flow; the link has forgotten it.
-    pub(crate) ended: bool,
-}
+use crate::accounts;
 
 impl Peer {
-    /// Opens a flow to a destination reached by the peer.
-    ///
-    /// # Errors
-    /// If the link is down, full or this gateway is ending.
-    pub fn open(self: &Arc<Self>, request: OpenRequest) -> Result<Flow, OpenRefused> {
-        let destination = request.destination.clone();
-        let (id, serial) = self.with(|core, now| {
-            let id = core.link.open_flow(request, now)?;
-            let serial = core.enter(id);
-            self.look(core, id);
-            Ok((id, serial))
-        })?;
-        Ok(Flow::new(Arc::clone(self), id, serial).keeping_early(destination))
-    }
-
     /// Counts a flow to a destination denied by the peer, and logs it at a limited rate.
     pub(crate) fn note_denied(&self, destination: &Destination) {
         let reason = Reason::NotAllowed;
@@ -49,9 +22,7 @@ impl Peer {
 
     /// Logs a denied destination at a limited rate.
     pub(crate) fn tell_denied(&self, destination: &Destination, why: &str) {
-        if let Some(held_back) = self.denied_log.due() {
-            tracing::warn!(peer = self.name(), %destination, held_back, "{why}");
-        }
+        self.lines.denied(destination, why);
     }
 
     /// Forgets a flow's waiters.
@@ -66,25 +37,25 @@ impl Peer {
 
     /// Refuses new flows from now on: the whole gateway stops, or this link begins anew or ends.
     pub fn drain_flows(self: &Arc<Self>, gateway_stops: bool) {
-        self.draining.store(true, Relaxed);
-        self.stopping.store(gateway_stops, Relaxed);
+        self.ending.draining.store(true, Relaxed);
+        self.ending.stopping.store(gateway_stops, Relaxed);
         self.with(|core, _| core.link.drain());
     }
 
     /// Marks the gateway as about to exit: flows dropped later were not ended by their applications. Sends
     /// nothing to the peer.
     pub fn note_gone(&self) {
-        self.draining.store(true, Relaxed);
+        self.ending.draining.store(true, Relaxed);
     }
 
     /// Whether it takes no new flows.
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Relaxed)
+        self.ending.draining.load(Relaxed)
     }
 
     /// Whether the whole gateway stops.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
+        self.ending.stopping.load(Relaxed)
     }
 
     /// Resets all open flows, at both ends.
@@ -154,18 +125,3 @@ impl Peer {
 }
 
 const DENIED_THERE: &str = "the peer does not let this gateway reach the destination; see `allow`, `deny` and `allow_sources` in its configuration";
-
-impl Core {
-    /// Adds an entry for the waiters of a flow.
-    pub(super) fn enter(&mut self, flow: FlowId) -> u64 {
-        self.entered += 1;
-        self.flows.insert(flow, FlowEntry::new(self.entered));
-        self.entered
-    }
-}
-
-impl FlowEntry {
-    fn new(serial: u64) -> Self {
-        Self { serial, tally: Tally::default(), reader: None, writer: None, writable: true, ended: false }
-    }
-}

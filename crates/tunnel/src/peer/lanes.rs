@@ -9,51 +9,11 @@ use tokio::time::Instant;
 
 use oncewire_codec::wire::{Hello, LaneId, LaneRole};
 use oncewire_keys::{Claim, ProofKey, PublicKey};
-use oncewire_link::{LaneRefused, ProtocolError, Turn};
-use oncewire_report::LinkState;
+use oncewire_link::Turn;
 
-use super::{Due, Peer};
-use crate::lane::LaneSignal;
-
-/// Why a lane did not join its link.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum JoinError {
-    #[error("its lane id is in use")]
-    Duplicate,
-    #[error("the gateway stops, or the peer is no longer configured, or otherwise")]
-    Ended,
-    #[error("it was under way when a later instance of the peer came")]
-    Late,
-    #[error("the peer has two keys at once, and its flows are numbered by the other one")]
-    KeyChanged,
-    #[error("{0}")]
-    Refused(LaneRefused),
-}
-
-/// The exchange of hellos on a lane.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Exchange {
-    /// When it began.
-    pub(crate) began: Instant,
-    /// The instance named by this side.
-    pub(crate) said: u64,
-    /// Whether this side dialled.
-    pub(crate) dialled: bool,
-    /// Ties proofs to the lane.
-    pub(crate) binding: Option<Binding>,
-}
-
-/// A secret shared by both ends of a lane alone; none without encryption.
-pub(crate) type Binding = [u8; 32];
-
-/// The lane has left the link.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LaneGone {
-    #[error("the link closed the lane")]
-    Closed,
-    #[error("{0}")]
-    Protocol(ProtocolError),
-}
+use super::join::{Binding, Exchange, JoinError, LaneGone};
+use super::{Due, Peer, times};
+use crate::lane::signal::LaneSignal;
 
 impl Peer {
     /// Encodes this side's hello to the holder of a presented key; also returns the instance it names.
@@ -86,24 +46,6 @@ impl Peer {
         Some(&member.proofs)
     }
 
-    /// Logs a peer outside its expected group.
-    fn note_stranger(&self, hello: &Hello) {
-        let Some(member) = &self.settings.group else { return };
-        if let Some(held_back) = self.group_log.due() {
-            let why = match hello.group_proof {
-                None => "its version is older, or its configuration names no group for us",
-                Some(_) => "it holds another key",
-            };
-            let (peer, group) = (self.name(), member.group.read().clone());
-            tracing::warn!(
-                peer,
-                group,
-                held_back,
-                "the peer does not prove that it holds the group's key ({why}); nothing of the group is shared with it"
-            );
-        }
-    }
-
     /// Registers a lane after both hellos; `theirs` is the peer's presented key.
     ///
     /// A hello may be late: retransmitted by the system of an ended program, or long unread. An exchange
@@ -122,7 +64,7 @@ impl Peer {
         let is_proved = self.is_proved(&theirs, hello, binding.as_ref());
         self.with(|core, now| {
             // Under the lock: the end of a peer must close every earlier lane.
-            if self.ended.load(Relaxed) {
+            if self.ending.ended.load(Relaxed) {
                 return Err(JoinError::Ended);
             }
             if core.lanes.contains_key(&lane) {
@@ -152,7 +94,8 @@ impl Peer {
                     core.met = Some((hello.instance, Instant::now()));
                     self.settings.group.iter().for_each(|member| member.speaks_with(&theirs));
                     if !is_proved && self.proving().is_some() {
-                        self.note_stranger(hello);
+                        let group = self.settings.group.as_ref().map(|member| member.group.read().clone());
+                        self.lines.stranger(&group.unwrap_or_default(), hello);
                     }
                 }
                 if core.first != first {
@@ -162,18 +105,14 @@ impl Peer {
             }
             joined
         })?;
-        *self.trouble.lock() = None;
+        self.dials.forget_trouble();
         Ok(signal)
     }
 
     /// Reports a lane's end to the link, unless the link closed it; in order, if the peer ended it behind all
     /// its data.
     pub(crate) fn lane_lost(self: &Arc<Self>, lane: &LaneSignal, short_lived: bool, in_order: bool) {
-        if short_lived {
-            self.short_lived.fetch_add(1, Relaxed);
-        } else {
-            self.lived_on.store(true, Relaxed);
-        }
+        self.dials.note_lost(short_lived);
         self.with(|core, now| {
             if core.lanes.remove(&lane.id).is_some() {
                 if in_order {
@@ -183,13 +122,7 @@ impl Peer {
                 }
             }
         });
-        self.dial.notify_one();
-    }
-
-    /// Reports a stable lane to the dialler: the peer takes lanes.
-    pub(crate) fn lane_lives_on(&self) {
-        self.lived_on.store(true, Relaxed);
-        self.dial.notify_one();
+        self.dials.wake();
     }
 
     /// Hands received bytes to the link, turn by turn. Between turns others have the link and the CPU; work
@@ -226,7 +159,7 @@ impl Peer {
     pub(crate) fn transmit(self: &Arc<Self>, lane: LaneId, out: &mut Vec<u8>) -> bool {
         self.with(|core, now| {
             // Here as well as by the timer, late under CPU shortage.
-            self.pace(core, now);
+            times::pace(self, core, now);
             core.lanes.contains_key(&lane) && core.link.poll_transmit(lane, now, out)
         })
     }
@@ -235,21 +168,6 @@ impl Peer {
     pub(crate) fn lanes_wanted(&self) -> ([u32; 3], usize) {
         let core = self.core.lock();
         (core.wanted, core.lanes.len())
-    }
-
-    /// Takes the number of short-lived lanes, refusals in all but name.
-    pub(crate) fn take_short_lived(&self) -> u64 {
-        self.short_lived.swap(0, Relaxed)
-    }
-
-    /// Whether a lane has been stable since the last call.
-    pub(crate) fn take_lived_on(&self) -> bool {
-        self.lived_on.swap(false, Relaxed)
-    }
-
-    /// Records why there is no link.
-    pub(crate) fn trouble(&self, state: LinkState, reason: String) {
-        *self.trouble.lock() = Some((state, reason));
     }
 
     /// Ends all tasks of the peer, takes no more lanes, and releases all its memory: earlier connections hold
@@ -263,7 +181,7 @@ impl Peer {
             // The link does not report flows ending with it.
             self.count_ended(core.link.tallies());
             let link = core.link.end(now);
-            self.note_reach(&core.link);
+            self.reach.note(&core.link);
             link
         });
         // Not under the lock: freeing memory takes its time.
@@ -274,13 +192,13 @@ impl Peer {
     /// Lets every lane flush and end, and takes no more.
     pub fn close_lanes(&self) {
         let core = self.core.lock();
-        self.ended.store(true, Relaxed);
+        self.ending.ended.store(true, Relaxed);
         core.lanes.values().for_each(|lane| lane.close());
     }
 
     /// Whether lanes are refused from now on.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Relaxed)
+        self.ending.ended.load(Relaxed)
     }
 
     /// Returns the number of its lanes.
@@ -294,15 +212,3 @@ const WAIT_FOR_A_STEP: Duration = Duration::from_nanos(100);
 
 /// The longest single pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-
-/// Index of a role's counts.
-pub(crate) fn role_index(role: LaneRole) -> usize {
-    match role {
-        LaneRole::Control => 0,
-        LaneRole::Repair => 1,
-        LaneRole::Flow => 2,
-    }
-}
-
-/// The roles in dialling order.
-pub(crate) const ROLES: [LaneRole; 3] = [LaneRole::Control, LaneRole::Repair, LaneRole::Flow];

@@ -3,58 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use oncewire_codec::wire::Hello;
 use oncewire_host::slow_disk::{self, READ_LIMIT};
 use oncewire_link::{Link, LinkStats, LoadedLogs, LogLimits, LogSide, SavedLogs};
-use oncewire_logs::{Cleared, LogReader, LogWriter, PeerLogs, Settled};
+use oncewire_logs::{Cleared, LogWriter, PeerLogs};
 
 use super::Peer;
-
-/// Writers and readers of both logs on disk.
-#[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) writer: LogWriter,
-    pub(super) reader: LogReader,
-    /// The count of skipped pieces when the disk last had everything; none before the first time.
-    whole_at: Mutex<Option<u64>>,
-    /// Serializes writing of missing pieces and release of memory.
-    turn: tokio::sync::Mutex<()>,
-}
-
-impl Kept {
-    /// The disk has nothing yet.
-    pub(super) fn new(writer: LogWriter, reader: LogReader) -> Self {
-        Self { writer, reader, whole_at: Mutex::default(), turn: tokio::sync::Mutex::default() }
-    }
-
-    /// Notes a complete disk copy, but for pieces skipped from now on.
-    pub(super) fn note_whole(&self) {
-        self.note_whole_since(self.writer.skipped());
-    }
-
-    fn note_whole_since(&self, skipped: u64) {
-        *self.whole_at.lock() = Some(skipped);
-    }
-
-    /// Whether the disk copy is complete, and memory can be given back.
-    fn is_whole(&self) -> bool {
-        *self.whole_at.lock() == Some(self.writer.skipped())
-    }
-}
-
-/// Memory request of logs on disk only, out of the memory shared by all logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
-    /// Nothing.
-    Idle,
-    /// Some of it, before they are read.
-    Asked,
-    /// They are being read, and have it.
-    Granted,
-}
+use super::disk::{Kept, Share};
 
 impl Peer {
     /// Sets the memory limit of each log.
@@ -62,14 +19,9 @@ impl Peer {
         self.with(|core, now| core.link.set_log_limits(limits, now));
     }
 
-    /// Has [`Self::logs_fill`] return once either log has grown by so much; 0 is never.
+    /// Has [`DiskLogs::fill`](super::DiskLogs::fill) return once either log has grown by so much; 0 is never.
     pub fn tell_when_filled(self: &Arc<Self>, more: LogLimits) {
         self.with(|core, _| core.link.tell_when_filled(more));
-    }
-
-    /// Waits until logs have grown by the amount of [`Self::tell_when_filled`].
-    pub async fn logs_fill(&self) {
-        self.filling.notified().await;
     }
 
     /// Sets the memory of flows.
@@ -82,7 +34,7 @@ impl Peer {
     pub fn release_logs(self: &Arc<Self>, still_idle: impl Fn(&LinkStats) -> bool + Send + 'static) {
         let peer = Arc::clone(self);
         self.tasks.spawn(async move {
-            let Some(kept) = peer.kept.get() else { return };
+            let Some(kept) = peer.logs.kept.get() else { return };
             // The holder waits for the disk.
             let Ok(_turn) = kept.turn.try_lock() else { return };
             if !kept.is_whole() {
@@ -100,7 +52,7 @@ impl Peer {
                     core.used_at_release = [stats.out.log_used, stats.inbound.log_used];
                     let released = may_go && core.link.release_logs();
                     // Under the lock, as on their return: the flag must match the state.
-                    released.then(|| peer.released.send_replace(true)).is_some()
+                    released.then(|| peer.logs.released.send_replace(true)).is_some()
                 });
             if released {
                 tracing::info!(peer = peer.name(), "its logs are idle and now on disk only");
@@ -108,27 +60,22 @@ impl Peer {
         });
     }
 
-    /// Whether its logs are not persisted, but may be from now on.
-    pub fn may_keep_logs(&self) -> bool {
-        self.may_keep && self.kept.get().is_none()
-    }
-
     /// Keeps both logs from now on, and the knowledge of the peer's chunk store, if possible: on a disk
     /// without a copy yet. Their present content is written too, at the disk's speed.
     pub fn keep_logs(self: &Arc<Self>, logs: PeerLogs) {
         let Some((writer, reader)) = logs.writer.zip(logs.reader) else { return };
         self.with(|core, _| {
-            if self.kept.set(Kept::new(writer.clone(), reader)).is_ok() {
+            if self.logs.kept.set(Kept::new(writer.clone(), reader)).is_ok() {
                 core.log_writer = Some(writer);
             }
         });
         if let Some(hints) = logs.hints {
             // Together with the logs, or not at all.
-            let _ = self.hints.set(hints);
+            let _ = self.hints.file.set(hints);
         }
         let peer = Arc::clone(self);
         self.tasks.spawn(async move {
-            if let Some(kept) = peer.kept.get() {
+            if let Some(kept) = peer.logs.kept.get() {
                 let _turn = kept.turn.lock().await;
                 peer.write_rest(kept).await;
             }
@@ -174,39 +121,6 @@ impl Peer {
         bytes
     }
 
-    /// Has the files of both logs closed, if they are kept; the result is the completion. Nothing more of
-    /// them is kept then.
-    pub fn close_logs(&self) -> Option<Settled> {
-        self.kept.get().map(|kept| kept.writer.close())
-    }
-
-    /// Asks for memory for logs on disk only.
-    pub fn ask_for_share(&self) {
-        self.share.send_replace(Share::Asked);
-    }
-
-    /// Whether logs on disk only count as claimants.
-    pub fn wants_share(&self) -> bool {
-        *self.share.borrow() != Share::Idle
-    }
-
-    /// Waits for a memory request by logs on disk only.
-    pub async fn asked_for_share(&self) {
-        // The sender is ours.
-        let _ = self.share.subscribe().wait_for(|share| *share == Share::Asked).await;
-    }
-
-    /// Grants a memory request: the limits are set, and the logs are read.
-    pub fn grant_share(&self) {
-        self.share.send_if_modified(|share| {
-            let asked = *share == Share::Asked;
-            if asked {
-                *share = Share::Granted;
-            }
-            asked
-        });
-    }
-
     /// Reads the logs again, up to their memory limit; unfound or failed parts are forgotten at both ends.
     pub(super) fn load_logs(self: &Arc<Self>) {
         let peer = Arc::clone(self);
@@ -214,10 +128,10 @@ impl Peer {
             let config = peer.settings.link.clone();
             // As agreed by both ends.
             let capacity = peer.status().link.inbound.log_capacity;
-            let reader = peer.kept.get().map(|kept| kept.reader.clone());
+            let reader = peer.logs.kept.get().map(|kept| kept.reader.clone());
             if reader.is_some() {
-                peer.ask_for_share();
-                let mut share = peer.share.subscribe();
+                peer.logs.ask_for_share();
+                let mut share = peer.logs.share.subscribe();
                 // Without an arbiter of memory it keeps its old limits.
                 let _ = timeout(SHARE_LIMIT, share.wait_for(|share| *share != Share::Asked)).await;
             }
@@ -241,8 +155,8 @@ impl Peer {
                 if !core.over {
                     core.link.restore_logs(loaded, now);
                 }
-                peer.released.send_replace(false);
-                peer.share.send_replace(Share::Idle);
+                peer.logs.released.send_replace(false);
+                peer.logs.share.send_replace(Share::Idle);
                 let ([sent, received], inbound) = (core.used_at_release, core.link.stats().inbound);
                 let missing = received.min(inbound.log_limit).saturating_sub(inbound.log_used);
                 if has_sent { missing } else { missing + sent }
@@ -269,7 +183,7 @@ impl Peer {
     }
 
     async fn ready_if(self: &Arc<Self>, needed: impl FnOnce(&Link) -> bool) {
-        let mut released = self.released.subscribe();
+        let mut released = self.logs.released.subscribe();
         let wanted = self.with(|core, _| {
             let needed = needed(&core.link);
             if needed {
@@ -293,7 +207,7 @@ impl Peer {
             // Under the lock: behind all earlier pieces and before the next.
             let on_disk = core.log_writer.as_ref().map(LogWriter::clear);
             // Nothing can be missing.
-            self.kept.get().into_iter().for_each(Kept::note_whole);
+            self.logs.kept.get().into_iter().for_each(Kept::note_whole);
             (stats.out.log_used + stats.inbound.log_used, on_disk)
         })
     }
@@ -315,26 +229,11 @@ impl Peer {
     /// Has the logs on disk only, as after a time without traffic.
     pub fn only_on_disk(self: &Arc<Self>) {
         self.with(|core, _| core.link.release_logs());
-        self.released.send_replace(true);
-    }
-
-    /// The writer of its logs, if they are kept.
-    pub fn log_writer(&self) -> Option<LogWriter> {
-        self.kept.get().map(|kept| kept.writer.clone())
+        self.logs.released.send_replace(true);
     }
 
     /// The disk's content of its logs, if they are kept.
     pub fn logs_on_disk(&self) -> Option<SavedLogs> {
-        self.kept.get().map(|kept| kept.reader.read(self.log_limits()))
-    }
-
-    /// Whether the disk copy is complete.
-    pub fn has_whole_logs(&self) -> bool {
-        self.kept.get().is_some_and(Kept::is_whole)
-    }
-
-    /// Whether the logs are on disk only.
-    pub fn is_on_disk_only(&self) -> bool {
-        *self.released.borrow()
+        self.logs.kept.get().map(|kept| kept.reader.read(self.log_limits()))
     }
 }

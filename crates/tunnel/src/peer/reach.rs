@@ -1,24 +1,46 @@
 //! A peer's availability, and waiting for it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use oncewire_codec::Now;
+use oncewire_codec::wire::Network;
+use oncewire_host::clock::Clock;
+use oncewire_host::log_throttle::LogThrottle;
+use oncewire_host::tasks::Tasks;
+use oncewire_link::Link;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use oncewire_codec::Now;
-use oncewire_link::Link;
+use super::lines::burst;
 
-use super::Peer;
+/// Whether a peer takes flows, and the networks behind it.
+#[derive(Debug)]
+pub struct Availability {
+    peer: String,
+    clock: Clock,
+    /// Tasks ending with the peer.
+    tasks: Arc<Tasks>,
+    reach: watch::Sender<Reach>,
+    /// The networks behind it by its announcement; none until the first.
+    announced: watch::Sender<Option<Vec<Network>>>,
+    /// A peer can come and go at any rate.
+    changes: LogThrottle,
+    /// A change is held back for a later report.
+    is_unsaid: AtomicBool,
+    leaving: LogThrottle,
+}
 
 /// Whether flows can be opened, and since when.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reach {
+struct Reach {
     /// Whether the link is up.
-    pub(super) up: bool,
+    up: bool,
     /// Whether the peer is draining: it announced an end of new flows, and has not come anew since.
-    pub(super) leaving: bool,
-    pub(super) since: Now,
+    leaving: bool,
+    since: Now,
 }
 
 impl Reach {
@@ -27,9 +49,23 @@ impl Reach {
     }
 }
 
-impl Peer {
-    /// Brings `reach` in line with the link; under the lock: receivers of other news must find it current.
-    pub(super) fn note_reach(self: &Arc<Self>, link: &Link) {
+impl Availability {
+    /// A link that is down.
+    pub(super) fn new(peer: &str, clock: Clock, tasks: Arc<Tasks>) -> Arc<Self> {
+        Arc::new(Self {
+            peer: peer.to_owned(),
+            clock,
+            tasks,
+            reach: watch::Sender::new(Reach { up: false, leaving: false, since: clock.now() }),
+            announced: watch::Sender::new(None),
+            changes: burst(),
+            is_unsaid: AtomicBool::new(false),
+            leaving: LogThrottle::default(),
+        })
+    }
+
+    /// Brings it in line with the link; under the link's lock: receivers of other news must find it current.
+    pub(super) fn note(self: &Arc<Self>, link: &Link) {
         let (up, leaving) = (link.is_up(), link.peer_drains());
         let mut before = None;
         self.reach.send_if_modified(|reach| {
@@ -42,38 +78,49 @@ impl Peer {
         });
         let Some(before) = before else { return };
         if before.up != up {
-            self.log_reach(up);
+            self.log(up);
         }
         if leaving
             && !before.leaving
-            && let Some(held_back) = self.leaving_log.due()
+            && let Some(held_back) = self.leaving.due()
         {
-            let peer = self.name();
+            let peer = &self.peer;
             tracing::info!(peer, held_back, "the peer takes no new flows: it stops, or begins anew");
         }
     }
 
     /// Logs the link's state: a few changes at once, then the state at the end of each period.
-    fn log_reach(self: &Arc<Self>, up: bool) {
-        let log = |peer: &Self, up, held_back| {
-            let held_back = (held_back > 0).then_some(held_back);
-            tracing::info!(peer = peer.name(), held_back, "link {}", if up { "up" } else { "down" });
-        };
-        if let Some(held_back) = self.reach_log.due() {
-            return log(self, up, held_back);
+    fn log(self: &Arc<Self>, up: bool) {
+        if let Some(held_back) = self.changes.due() {
+            return self.log_now(up, held_back);
         }
-        if self.reach_unsaid.swap(true, Relaxed) {
+        if self.is_unsaid.swap(true, Relaxed) {
             return;
         }
-        let peer = Arc::downgrade(self);
+        let availability = Arc::downgrade(self);
         self.tasks.spawn(async move {
-            let Some(peer) = peer.upgrade() else { return };
-            let held_back = peer.reach_log.next().await;
+            let Some(this) = availability.upgrade() else { return };
+            let held_back = this.changes.next().await;
             // Before the read: later changes must be reported again.
-            peer.reach_unsaid.store(false, Relaxed);
-            let up = peer.reach.borrow().up;
-            log(&peer, up, held_back);
+            this.is_unsaid.store(false, Relaxed);
+            let up = this.reach.borrow().up;
+            this.log_now(up, held_back);
         });
+    }
+
+    fn log_now(&self, up: bool, held_back: u64) {
+        let held_back = (held_back > 0).then_some(held_back);
+        tracing::info!(peer = self.peer, held_back, "link {}", if up { "up" } else { "down" });
+    }
+
+    /// Takes the peer's announced networks; under the link's lock: the last announcement must win.
+    pub(super) fn note_announced(&self, networks: Vec<Network>) {
+        self.announced.send_replace(Some(networks));
+    }
+
+    /// Returns the receiver of the peer's announced networks.
+    pub(crate) fn announced(&self) -> watch::Receiver<Option<Vec<Network>>> {
+        self.announced.subscribe()
     }
 
     /// Waits until the peer takes flows, for at most `limit`; returns whether it does.
@@ -125,7 +172,7 @@ impl Peer {
         self.clock.instant(since + grace)
     }
 
-    /// Whether its link is up.
+    /// Whether the link is up.
     pub fn is_up(&self) -> bool {
         self.reach.borrow().up
     }

@@ -1,7 +1,7 @@
 //! State of a peer and its link.
 
 use oncewire_link::LinkStats;
-use oncewire_logs::{LogWriter, PersistError};
+use oncewire_logs::LogWriter;
 use oncewire_report::LinkState;
 
 use super::Peer;
@@ -9,43 +9,42 @@ use super::Peer;
 /// Counters and state of a peer at one moment.
 #[derive(Debug)]
 pub struct PeerStatus {
+    /// Its name.
     pub name: String,
+    /// The state of its link.
     pub state: LinkState,
     /// Why it is not up, as a sentence.
     pub reason: Option<String>,
+    /// Bytes received on sockets.
     pub wire_received: u64,
+    /// Bytes sent on sockets.
     pub wire_sent: u64,
+    /// The counters of its link.
     pub link: LinkStats,
     /// Unsaved log bytes, sent and received; none if logs end with the process.
     pub not_saved: Option<[u64; 2]>,
 }
 
-impl Peer {
-    /// Returns the reasons for deferred persistence, one per log.
-    pub fn unkept_logs(&self) -> Vec<PersistError> {
-        self.core.lock().log_writer.iter().flat_map(LogWriter::unkept).collect()
-    }
-
-    /// Returns its status.
-    pub fn status(&self) -> PeerStatus {
+impl PeerStatus {
+    pub(super) fn of(peer: &Peer) -> Self {
         let (link, not_saved) = {
-            let core = self.core.lock();
+            let core = peer.core.lock();
             (core.link.stats(), core.log_writer.as_ref().map(LogWriter::lost))
         };
-        let trouble = self.trouble.lock().clone();
-        let idle = if self.settings.address.is_some() { LinkState::Connecting } else { LinkState::Down };
+        let trouble = peer.dials.trouble();
+        let idle = if peer.settings.address.is_some() { LinkState::Connecting } else { LinkState::Down };
         let (state, reason) = match (link.up, trouble) {
             (true, _) if link.peer_drains => (LinkState::Draining, Some(DRAINING.to_owned())),
             (true, _) => (LinkState::Up, None),
             (false, Some((state, reason))) => (state, Some(reason)),
             (false, None) => (idle, None),
         };
-        PeerStatus {
-            name: self.settings.name.clone(),
+        Self {
+            name: peer.settings.name.clone(),
             state,
             reason,
-            wire_received: self.wire.received(),
-            wire_sent: self.wire.sent(),
+            wire_received: peer.wire.received(),
+            wire_sent: peer.wire.sent(),
             link,
             not_saved,
         }

@@ -1,11 +1,9 @@
 //! A peer's link and the chunk stores of both ends.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
 use oncewire_codec::wanax::ChunkName;
 use oncewire_codec::wanax::LEAST_SHARED;
@@ -14,35 +12,41 @@ use oncewire_codec::wire::{GroupFrame, Sought};
 use oncewire_host::slow_disk;
 use oncewire_link::{ChunkPlace, Link, Now, Purpose, StoreReply, StoreRequest, StoreState};
 
+use super::hints::HintsSaved;
 use super::{Core, Peer};
-use crate::chunks::ChunkStore;
-use crate::neighbours::{Survey, Wanted};
+use crate::chunks::{Asker, ChunkStore};
+use crate::neighbours::{GroupLink, GroupStanding, Member, Survey, Wanted};
 
-/// A link's standing in a group.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupStanding {
-    /// It is up, and both ends are in the group.
-    pub(crate) is_member: bool,
-    /// The peer has a chunk store.
-    pub(crate) keeps_chunks: bool,
-}
-
-impl GroupStanding {
-    /// Whether it can be asked for chunks, if it is near.
-    pub(crate) fn is_neighbour(self) -> bool {
-        self.is_member && self.keeps_chunks
-    }
-}
-
-/// Result of a save: the number of bytes, or the error.
-pub type HintsSaved = oneshot::Receiver<io::Result<u64>>;
-
-impl Peer {
-    /// Gives the link the outcome of a read; from any thread.
-    pub(crate) fn handle_chunk(self: &Arc<Self>, reply: StoreReply) {
+impl Asker for Peer {
+    fn handle_chunk(self: &Arc<Self>, reply: StoreReply) {
         self.with(|core, now| core.link.handle_store(reply, now));
     }
+}
 
+impl GroupLink for Peer {
+    fn member(&self) -> Option<&Member> {
+        self.settings.group.as_ref()
+    }
+
+    fn standing(&self) -> GroupStanding {
+        let link = &self.core.lock().link;
+        GroupStanding { is_member: link.is_of_group(), keeps_chunks: link.peer_keeps_chunks() }
+    }
+
+    fn tell(self: Arc<Self>, frame: GroupFrame) -> Result<(), GroupFrame> {
+        self.tell_group(frame)
+    }
+
+    fn learn_chunks(self: Arc<Self>, least_log2: u8, tags: &[u64]) {
+        self.learn(|link, now| link.learn_chunks(1 << least_log2.min(16), tags, now));
+    }
+
+    fn learn_stored(self: Arc<Self>, chunks: &[PackedTag]) {
+        self.learn(|link, now| link.learn_stored(chunks, now));
+    }
+}
+
+impl Peer {
     /// Reports the store's state to the link on a change.
     pub fn tell_store_state(self: &Arc<Self>) {
         if self.settings.store.is_some() {
@@ -154,26 +158,10 @@ impl Peer {
         }
     }
 
-    /// The link's standing in the group shared by both ends.
-    pub(crate) fn group_standing(&self) -> GroupStanding {
-        let link = &self.core.lock().link;
-        GroupStanding { is_member: link.is_of_group(), keeps_chunks: link.peer_keeps_chunks() }
-    }
-
     /// Sends a frame to a member of the group; gives it back if the peer is no member, is away, or has too
     /// full a queue.
     pub(crate) fn tell_group(self: &Arc<Self>, frame: GroupFrame) -> Result<(), GroupFrame> {
         self.with(|core, _| core.link.tell_group(frame))
-    }
-
-    /// Takes the chunks readable at the peer's site.
-    pub(crate) fn learn_chunks(self: &Arc<Self>, least_log2: u8, tags: &[u64]) {
-        self.learn(|link, now| link.learn_chunks(1 << least_log2.min(16), tags, now));
-    }
-
-    /// As [`Self::learn_chunks`], for the chunks of a neighbour of the peer.
-    pub(crate) fn learn_stored(self: &Arc<Self>, chunks: &[PackedTag]) {
-        self.learn(|link, now| link.learn_stored(chunks, now));
     }
 
     /// Has the link learn the chunks readable at the peer's site, unless they are known to be of no use to
@@ -204,17 +192,17 @@ impl Peer {
         self: &Arc<Self>,
         take: impl FnOnce(&Self) -> Option<Vec<u8>> + Send + 'static,
     ) -> Option<HintsSaved> {
-        let file = self.hints.get().cloned().filter(|_| !self.core.lock().over)?;
+        let file = self.hints.file.get().cloned().filter(|_| !self.core.lock().over)?;
         let peer = Arc::clone(self);
         let save = move || {
             let saved = file.write(|| take(&peer).filter(|_| !peer.core.lock().over));
             let fails = saved.is_err();
             if let Err(error) = &saved
-                && !peer.hints_fail.swap(fails, Relaxed)
+                && !peer.hints.fails.swap(fails, Relaxed)
             {
                 tracing::warn!(peer = peer.name(), %error, "cannot save what is known of its chunk store");
             }
-            peer.hints_fail.store(fails, Relaxed);
+            peer.hints.fails.store(fails, Relaxed);
             saved.map(|bytes| bytes as u64)
         };
         Some(slow_disk::run("save-hints", save))

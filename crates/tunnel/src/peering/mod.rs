@@ -62,7 +62,7 @@ impl Peering {
                 announced: None,
             });
         }
-        let mut announced: Vec<_> = known.iter().map(|peer| peer.announced()).collect();
+        let mut announced: Vec<_> = known.iter().map(|peer| peer.reach.announced()).collect();
         announced.iter_mut().for_each(watch::Receiver::mark_changed);
         let (table, watch) = (Table::default(), Watch::new(known.len()));
         let state = Mutex::new(State { claims, announced, table, watch });
@@ -76,7 +76,7 @@ impl Peering {
 
     /// Checks availability and nearness; once a second.
     pub fn look(&self) {
-        let stats = |peer: &Arc<Peer>| (peer.takes_flows(), peer.status().link.round_trip);
+        let stats = |peer: &Arc<Peer>| (peer.reach.takes_flows(), peer.status().link.round_trip);
         let seen: Vec<_> = self.peers.iter().map(stats).collect();
         let mut state = self.state.lock();
         self.catch_up(&mut state);
@@ -92,7 +92,7 @@ impl Peering {
     pub fn choose(&self, choice: &PeerChoice, destination: &Destination) -> Option<Chosen> {
         if let PeerChoice::Named(name) = choice {
             let peer = self.peers.iter().find(|peer| peer.name() == name)?;
-            return Some(Chosen { peer: Arc::clone(peer), ready: peer.takes_flows() });
+            return Some(Chosen { peer: Arc::clone(peer), ready: peer.reach.takes_flows() });
         }
         let ip = match &destination.host {
             Host::Ip(ip) => Some(*ip),
@@ -100,7 +100,7 @@ impl Peering {
         };
         let mut state = self.state.lock();
         self.catch_up(&mut state);
-        let (up, now) = (self.peers.iter().map(|peer| peer.takes_flows()), self.clock.now());
+        let (up, now) = (self.peers.iter().map(|peer| peer.reach.takes_flows()), self.clock.now());
         // Otherwise an outage between two looks would count for nothing, though flows avoided it.
         state.watch.look(up.clone().map(|up| (up, None)), now);
         let standings = state.watch.standings(up, now);

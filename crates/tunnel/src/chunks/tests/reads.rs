@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lane::testing;
+use crate::peer::Peer;
 
 const KEY: [u8; 32] = [7; 32];
 

@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use super::*;
 use crate::lane::testing;
 use crate::neighbours::Neighbours;
+use crate::peer::Peer;
 
 /// More than any answer takes, also on a busy machine.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
@@ -70,10 +71,16 @@ fn store() -> (tempfile::TempDir, ChunkStore) {
     (dir, store)
 }
 
+/// A peer as its group has it.
+fn link(peer: &Arc<Peer>) -> Arc<dyn GroupLink> {
+    Arc::clone(peer) as _
+}
+
 /// A gateway with a store, and these peers up in its groups.
 fn gateway(store: ChunkStore, inbox: Inbox, peers: &[Arc<Peer>]) -> Task {
     let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
-    for (_, member) in members(peers) {
+    let links: Vec<_> = peers.iter().map(link).collect();
+    for (_, member) in members(&links) {
         let mut group = Group::new(task.own, member);
         group.machine.handle_up(member.id());
         task.groups.push(group);
@@ -83,7 +90,7 @@ fn gateway(store: ChunkStore, inbox: Inbox, peers: &[Arc<Peer>]) -> Task {
 
 /// Has a peer send a frame, and returns the answer.
 async fn answer(task: &mut Task, from: &Arc<Peer>, frame: GroupFrame) -> Option<(MemberId, GroupFrame)> {
-    task.inbox.neighbours.clone().handle_group_frame(from, frame);
+    task.inbox.neighbours.clone().handle_group_frame(link(from), frame);
     loop {
         let told = tokio::time::timeout(LIMIT, task.inbox.told.recv()).await.expect("nothing is told")?;
         task.handle_told(told);
@@ -117,7 +124,7 @@ async fn neighbour_frames_ahead_of_its_link_event_are_heard() {
     let (neighbours, inbox) = Neighbours::new();
     let near = of_group(testing::peer_with(with_store(1, &key)), 1, Some(&key), &neighbours);
     let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
-    task.peers.push(Arc::clone(&near));
+    task.peers.push(link(&near));
     task.handle_links();
     let peek = || GroupFrame::Peek { request: 5, chunks: vec![Sought { tag: 1, len: 2048 }] };
     let have = |held| Some((MemberId(1), GroupFrame::Have { request: 5, held: vec![held] }));
@@ -140,7 +147,7 @@ async fn refused_neighbour_is_accepted_after_another_leaves() {
     task.handle_links();
     let up = |task: &Task| task.groups[0].up.iter().map(|id| id.0).collect::<Vec<_>>();
     assert!(up(&task).into_iter().eq(1..=MAX_MEMBERS as u64), "{:?}", up(&task));
-    let (left_out, member) = (&task.peers[MAX_MEMBERS], task.peers[MAX_MEMBERS].settings.group.as_ref());
+    let (left_out, member) = (&task.peers[MAX_MEMBERS], task.peers[MAX_MEMBERS].member());
     assert!(!task.is_new(left_out, member.unwrap()), "each of its words would have all links looked at");
     task.peers.remove(0);
     task.handle_links();
@@ -170,12 +177,12 @@ async fn site_content_is_learnt_for_present_and_returning_readers() {
         if let Some((end, _)) = end {
             drop(join(&near, end).await);
         }
-        task.peers.extend([Arc::clone(&teller), Arc::clone(&near)]);
+        task.peers.extend([link(&teller), link(&near)]);
         let (hints, tag) = (|| near.status().link.out.hints, |number: u64| number << 62 | number << 10);
-        task.pass_on(&teller, 11, &[tag(1), tag(2)]);
+        task.pass_on(&link(&teller), 11, &[tag(1), tag(2)]);
         assert_eq!(hints() > 0, can_read, "case {case}: announced");
         let before = hints();
-        task.share(&teller, &[PackedTag::new(tag(3), 4096)]);
+        task.share(&link(&teller), &[PackedTag::new(tag(3), 4096)]);
         assert_eq!(hints() > before, can_read, "case {case}: acknowledged");
     }
 }
