@@ -150,7 +150,7 @@ impl Router {
             as_client: as_client(intercept),
             plan,
         };
-        match flows::open(&peer, request) {
+        match flows::open(peer, request) {
             Ok(flow) => {
                 flow.prioritize(self.config.policies.priority(destination, peer.name()));
                 Ok(Way::Link(flow))

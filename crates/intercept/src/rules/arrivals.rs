@@ -7,9 +7,9 @@
 
 use std::fmt::Write as _;
 
-use super::begun::{FAMILIES, SYN, connection};
 use super::hold;
 use super::set::{How, RuleSet};
+use super::words::{FAMILIES, SYN, connection, stopped};
 
 /// Whether answers or new connections are led to sockets here by their mark.
 fn awaits(ruleset: &RuleSet) -> bool {
@@ -119,14 +119,6 @@ pub(super) fn redirects(ruleset: &RuleSet, text: &mut String) {
         rules.push(format!("meta l4proto tcp redirect to :{}", taker.port));
         chain(text, &format!("redirect-{number}"), &rules);
     }
-}
-
-/// Returns the rules, without their verdict, for connections known to be lost.
-pub(super) fn stopped(family: &str, ip: &str) -> [String; 2] {
-    [
-        format!("meta nfproto ip{family} iifname . tcp dport @blocked-{family}"),
-        format!("{ip} daddr . tcp dport @lost-{family}"),
-    ]
 }
 
 fn redirected_arrivals(text: &mut String) {

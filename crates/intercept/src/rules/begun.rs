@@ -8,8 +8,8 @@
 
 use std::fmt::Write as _;
 
-use super::arrivals::stopped;
 use super::set::{How, RuleSet, Taker};
+use super::words::{FAMILIES, SYN, connection, stopped};
 
 /// Writes the sets and, for each interception, the chain giving a SYN to its listener.
 pub(super) fn takes(ruleset: &RuleSet, text: &mut String) {
@@ -75,15 +75,6 @@ fn take(ruleset: &RuleSet, taker: &Taker, family: &str) -> String {
     let to = if family == "v4" { "ip to 127.0.0.1" } else { "ip6 to [::1]" };
     format!("tproxy {to}:{port} meta mark set {mark:#x}")
 }
-
-/// Both ends of the connection of a packet.
-pub(super) fn connection(ip: &str) -> String {
-    format!("{ip} saddr . tcp sport . {ip} daddr . tcp dport")
-}
-
-pub(super) const FAMILIES: [(&str, &str, &str); 2] = [("v4", "ip", "ipv4_addr"), ("v6", "ip6", "ipv6_addr")];
-
-pub(super) const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
 /// Time limit of a handshake from its last SYN on: a client with a lost last packet repeats it after 1, 3, 7
 /// and 15 seconds.

@@ -11,12 +11,12 @@ use std::fmt::Write as _;
 use oncewire_host::sockets::OWN_MARK;
 use serde::Deserialize;
 
-use super::begun::SYN;
 use super::bypass;
-use super::heartbeat::{BEAT_GROUP, BEAT_PORT, LIFE_MS};
+use super::commands::ip;
+use super::conditions::conditions_at;
 use super::icmp::{QUOTES, Quote};
 use super::set::{RuleSet, Taker, beat_mark};
-use super::text::conditions_at;
+use super::words::{BEAT_GROUP, BEAT_PORT, LIFE_MS, SYN};
 
 /// The interfaces of this machine, and its bridges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +64,13 @@ impl Links {
             }
         }
         Some(found)
+    }
+}
+
+impl Links {
+    /// Asks for the interfaces of this machine; none without a readable answer.
+    pub(super) fn of_this_machine() -> Option<Self> {
+        Self::read(&ip(Self::COMMAND).ok()?)
     }
 }
 

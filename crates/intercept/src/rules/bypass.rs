@@ -6,10 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use oncewire_config::{Network, PathChoice, PeerChoice, Policies};
 use oncewire_report::{Outcome, Reason};
 use oncewire_tunnel::accounts::TrafficAccounts;
 use parking_lot::Mutex;
@@ -17,117 +15,6 @@ use parking_lot::Mutex;
 use super::arrivals::Losses;
 use super::set::RuleSet;
 use super::stops;
-use super::text::{joined, networks};
-
-/// One interception's exclusions by policy: the first matching clause decides, and a connection without a
-/// match is taken in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Exclusions(Vec<Clause>);
-
-/// One policy's certain decision, or a peer's tunnel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Clause {
-    /// The policy's number, from 1; none for clauses without a policy.
-    policy: Option<usize>,
-    /// Its conditions, for people.
-    conditions: String,
-    ports: Option<Vec<u16>>,
-    networks: Option<Vec<Network>>,
-    passes: bool,
-}
-
-impl Exclusions {
-    /// Compiles the policies for flows to one peer, or to any, behind the tunnels' addresses.
-    pub(super) fn of(policies: &Policies, peer: &PeerChoice, tunnels: &[SocketAddr]) -> Self {
-        let mut clauses: Vec<Clause> = tunnels.iter().map(Clause::of_tunnel).collect();
-        for (at, rule) in policies.rules.iter().enumerate() {
-            let passes = rule.path == PathChoice::Direct;
-            let certain = match (&rule.peers, peer) {
-                (None, _) => true,
-                (Some(peers), PeerChoice::Named(name)) if peers.contains(name) => true,
-                (Some(_), PeerChoice::Named(_)) => continue,
-                (Some(_), PeerChoice::Auto) => false,
-            };
-            if rule.matches_nothing() {
-                continue;
-            }
-            if !certain && passes {
-                // For the other peers, later rules decide, and if these exclude too, all do.
-                continue;
-            }
-            // A rule with a possible inclusion for some peer takes the flow in here.
-            let (ports, networks) = (rule.ports.clone(), rule.networks.clone());
-            let decides_all = ports.is_none() && networks.is_none();
-            clauses.push(Clause {
-                policy: Some(at + 1),
-                conditions: rule.conditions(),
-                ports,
-                networks,
-                passes,
-            });
-            if decides_all {
-                break;
-            }
-        }
-        let last = clauses.iter().rposition(|clause| clause.passes).map_or(0, |at| at + 1);
-        clauses.truncate(last);
-        Self(clauses)
-    }
-
-    /// Leaves networks alone first of all: their hosts are near the client, and gateways connect to none of
-    /// them unless named.
-    pub(super) fn with_unnamed(mut self, networks: Vec<Network>) -> Self {
-        if !networks.is_empty() {
-            self.0.insert(0, Clause::of_unnamed(networks));
-        }
-        self
-    }
-
-    /// Whether everything is taken in.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Writes the chain of this name; it ends with this verdict for bypassed packets, and returns for others.
-    /// Of all chains met by a packet only one `counts` it.
-    pub(super) fn chain(&self, text: &mut String, name: &str, passed: &str, counts: bool) {
-        let _ = writeln!(text, "\tchain {name} {{");
-        for clause in &self.0 {
-            let Clause { policy, ports, passes, .. } = clause;
-            let why = match (policy, ports) {
-                (Some(policy), _) => format!("policy {policy}"),
-                (None, Some(_)) => "tunnel".to_owned(),
-                (None, None) => "near".to_owned(),
-            };
-            let ports = ports
-                .as_ref()
-                .and_then(|ports| joined(&ports.iter().map(u16::to_string).collect::<Vec<_>>()));
-            let ports = ports.map_or_else(String::new, |ports| format!("tcp dport {ports} "));
-            let verdict = match (passes, policy) {
-                (true, Some(policy)) if counts => format!("counter name \"policy-{policy}\" {passed}"),
-                (true, _) => passed.to_owned(),
-                (false, _) => "return".to_owned(),
-            };
-            for networks in networks(None, clause.networks.as_deref()) {
-                let _ = writeln!(text, "\t\t{networks}{ports}{verdict} comment \"{why}\"");
-            }
-        }
-        text.push_str("\t}\n");
-    }
-}
-
-impl Clause {
-    fn of_unnamed(networks: Vec<Network>) -> Self {
-        let conditions = "link-local addresses and metadata services".to_owned();
-        Self { policy: None, conditions, ports: None, networks: Some(networks), passes: true }
-    }
-
-    fn of_tunnel(address: &SocketAddr) -> Self {
-        let network = Network::around(address.ip(), if address.is_ipv4() { 32 } else { 128 });
-        let (ports, networks) = (Some(vec![address.port()]), Some(vec![network]));
-        Self { policy: None, conditions: format!("tunnel at {address}"), ports, networks, passes: true }
-    }
-}
 
 /// Returns the numbers, from 1, and the conditions of the bypassing policies, in order.
 pub(super) fn bypasses(ruleset: &RuleSet) -> Vec<(usize, &str)> {
@@ -181,13 +68,13 @@ impl Bypassed {
         let before = std::mem::replace(&mut *self.losses.lock(), losses);
         let more = losses.since(before);
         if more != Losses::default() {
-            self.accounts.arrivals.tell(more.connections, more.answers, &stops::stops(&rules));
+            self.accounts.arrivals.tell(more.connections, more.answers, &stops::stops(rules));
         }
     }
 
     /// Whether the obstacle to intercepted connections is gone.
     pub(super) fn is_mended(&self, rules: &RuleSet) -> bool {
-        self.accounts.arrivals.has_reason() && stops::stops(&rules).is_empty()
+        self.accounts.arrivals.has_reason() && stops::stops(rules).is_empty()
     }
 
     /// Whether connections were lost lately; they pass until rules are loaded anew.
@@ -226,8 +113,9 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::subsequence;
 
+    use super::super::exclusions::{Clause, Exclusions};
     use super::*;
-    use oncewire_config::{Codec, PlanChanges, Policy, unnamed};
+    use oncewire_config::{Codec, Network, PathChoice, PeerChoice, PlanChanges, Policies, Policy, unnamed};
 
     const PORTS: [u16; 4] = [22, 80, 443, 8080];
     const NETWORKS: [&str; 7] =

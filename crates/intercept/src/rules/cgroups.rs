@@ -4,33 +4,12 @@
 //! service has a group with the same path and another number, and a rule for a missing path is an error. So
 //! groups are looked up beforehand, and other groups make other rules.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use super::set::Groups;
 use super::set::RuleSet;
-
-/// The control groups named by rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Groups {
-    /// Their tree's place below nftables' root.
-    below: &'static str,
-    /// Numbers of existing groups, by their paths.
-    there: BTreeMap<String, u64>,
-}
-
-impl Groups {
-    /// Returns a condition for each existing one; any of them suffices.
-    pub(super) fn conditions(&self, paths: &[String]) -> Vec<String> {
-        let there = paths.iter().filter(|path| self.there.contains_key(*path));
-        let condition = |path: &String| {
-            let level = path.split('/').count();
-            format!("socket cgroupv2 level {level} \"{}{path}\" ", self.below)
-        };
-        there.map(condition).collect()
-    }
-}
 
 /// Returns the control groups named by these rules, as found below `root`.
 pub(super) fn groups_in(ruleset: &RuleSet, root: &Path) -> Groups {

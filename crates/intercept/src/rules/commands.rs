@@ -3,15 +3,42 @@
 use std::io::{self, Write as _};
 use std::process::{Command, Output, Stdio};
 
-use super::LoadError;
-use super::bridge::Links;
+use super::set::RuleSet;
 
-impl Links {
-    /// Asks for the interfaces of this machine; none without a readable answer.
-    pub(super) fn of_this_machine() -> Option<Self> {
-        Self::read(&ip(Self::COMMAND).ok()?)
-    }
+/// Why rules are not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A program is not installed.
+    #[error("`{0}` is missing: install {1}, or set rules = \"print\" and load what `oncewire rules` prints")]
+    Missing(&'static str, &'static str),
+    /// A program failed.
+    #[error("`{program}` failed: {said}")]
+    Refused {
+        /// The command.
+        program: String,
+        /// Its message.
+        said: String,
+    },
+    /// A program timed out on the lock shared with others of its kind.
+    #[error(
+        "`{program}` failed: for {LOCK_SECS} s another program has held the xtables lock (/run/xtables.lock); \
+         try again when that has ended"
+    )]
+    Locked {
+        /// The command.
+        program: String,
+    },
+    /// Packets cannot be marked.
+    #[error("cannot mark this gateway's own packets, which takes CAP_NET_ADMIN: {0}")]
+    Mark(io::Error),
+    /// There is no thread to wait for programs.
+    #[error("{0}")]
+    Thread(io::Error),
 }
+
+/// Runs `nft` and `ip` for a set of rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Programs<'a>(pub &'a RuleSet);
 
 pub(super) fn nft(arguments: &[&str], input: &str) -> Result<String, LoadError> {
     run("nft", "nftables", arguments, input)

@@ -18,6 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::bridge;
 use super::set::RuleSet;
+use super::words::{BEAT_GROUP, BEAT_PORT, LIFE_MS};
 use crate::Held;
 
 /// Sends signs of life, one for each family of this machine, and one for each bridge.
@@ -56,8 +57,8 @@ impl Heartbeat {
             return;
         }
         let mut sockets = self.bridges.lock();
-        sockets.retain(|known, _| bridge::bridges(&rules).any(|bridge| bridge == known));
-        for bridge in bridge::bridges(&rules) {
+        sockets.retain(|known, _| bridge::bridges(rules).any(|bridge| bridge == known));
+        for bridge in bridge::bridges(rules) {
             if !sockets.contains_key(bridge)
                 && let Ok(socket) =
                     sockets::marked_on(bridge, SocketAddrV4::new(BEAT_GROUP, BEAT_PORT), self.mark)
@@ -81,15 +82,6 @@ impl Heartbeat {
         }
     }
 }
-
-/// How long a sign of life counts, in milliseconds: new connections go direct within a second of the last one.
-pub(crate) const LIFE_MS: u64 = 900;
-
-/// Destination of signs of life for a bridge, if the bridge permits: no further than its own network in any
-/// case.
-pub(super) const BEAT_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
-/// The discard port (RFC 863), without a listener.
-pub(super) const BEAT_PORT: u16 = 9;
 
 /// A third of a life: one may be late.
 const BEAT: Duration = Duration::from_millis(LIFE_MS / 3);

@@ -6,64 +6,12 @@
 
 use std::fmt::Write as _;
 
-use super::begun::SYN;
+use super::commands::{LoadError, Programs};
 use super::commands::{filter, nft};
+use super::conditions;
+use super::queue::{HoldNumbers, INDEX, QueueBy};
 use super::set::{How, RuleSet, Taker};
-use super::text;
-use super::{LoadError, Programs};
-
-/// How packets get into the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueBy {
-    /// By the table itself.
-    #[default]
-    Nft,
-    /// By a rule of iptables and one of ip6tables.
-    Iptables,
-}
-
-/// Numbers shared by rules and a gateway for held packets: marks with the meaning in the upper half, and the
-/// gateway in the lower half.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldNumbers(u16);
-
-impl HoldNumbers {
-    /// Returns the number of the queue.
-    pub(crate) fn queue(self) -> u16 {
-        self.0
-    }
-
-    /// Returns the mark of a packet held for an interception.
-    fn asked(self, index: u8) -> u32 {
-        ASKED | u32::from(index) << 16 | u32::from(self.0)
-    }
-
-    /// Returns the interception of a mark, by its place in the configuration.
-    pub(crate) fn asked_by(self, mark: u32) -> Option<usize> {
-        let ours = mark & !INDEX == self.asked(0);
-        ours.then_some((mark & INDEX) as usize >> 16)
-    }
-
-    pub(crate) fn taken_in(self) -> u32 {
-        self.answer(1)
-    }
-
-    pub(crate) fn refused(self) -> u32 {
-        self.answer(2)
-    }
-
-    pub(crate) fn unreachable(self) -> u32 {
-        self.answer(3)
-    }
-
-    pub(crate) fn prohibited(self) -> u32 {
-        self.answer(4)
-    }
-
-    fn answer(self, code: u32) -> u32 {
-        ANSWERED | code << 16 | u32::from(self.0)
-    }
-}
+use super::words::SYN;
 
 /// Returns the numbers for held packets; none if none are held.
 pub(super) fn hold_numbers(ruleset: &RuleSet) -> Option<HoldNumbers> {
@@ -108,7 +56,7 @@ pub(super) fn hold_chain(ruleset: &RuleSet, text: &mut String) {
                 format!("meta mark set {mark:#x} queue num {queue} bypass")
             }
         };
-        for condition in text::conditions(ruleset, taker) {
+        for condition in conditions::conditions(ruleset, taker) {
             let condition = format!("{condition} fib daddr type != local");
             if excludes(taker) {
                 let _ = writeln!(text, "\t\t{condition} jump hold-policy-{number}");
@@ -147,7 +95,7 @@ pub(super) fn queue_rule(ruleset: &RuleSet) -> Option<String> {
 impl Programs<'_> {
     /// Adds missing rules for queueing packets marked by the table.
     pub(super) fn install_queue(&self) -> Result<(), LoadError> {
-        let Some(rule) = queue_rule(&self.0) else { return Ok(()) };
+        let Some(rule) = queue_rule(self.0) else { return Ok(()) };
         for program in FILTERS {
             if !is_there(program, &rule)? {
                 filter(program, &format!("-A {rule}"))?;
@@ -161,7 +109,7 @@ impl Programs<'_> {
     /// # Errors
     /// If another process holds the lock of those programs. The rest then has no effect without the table.
     pub(super) fn remove_queue(&self) -> Result<(), LoadError> {
-        let Some(rule) = queue_rule(&self.0) else { return Ok(()) };
+        let Some(rule) = queue_rule(self.0) else { return Ok(()) };
         for program in FILTERS {
             // There is one lock for both.
             unless_locked(filter(program, &format!("-D {rule}")))?;
@@ -174,7 +122,7 @@ impl Programs<'_> {
     /// # Errors
     /// If another process holds the lock of those programs.
     pub(super) fn installed_queue(&self) -> Result<String, LoadError> {
-        let Some(rule) = queue_rule(&self.0) else { return Ok(String::new()) };
+        let Some(rule) = queue_rule(self.0) else { return Ok(String::new()) };
         let mut installed = String::new();
         for program in FILTERS {
             if is_there(program, &rule)? {
@@ -204,13 +152,6 @@ pub const FILTERS: [&str; 2] = ["iptables", "ip6tables"];
 /// A trial table; the kernel is asked to check it and keeps nothing.
 const PROBE: &str = "table inet oncewire-probe {\n\tchain probe {\n\t\ttype filter hook prerouting priority raw; \
                      policy accept;\n\t\tmeta mark 0x1 queue num 0 bypass\n\t}\n}\n";
-
-/// Base of marks on held packets; the byte behind it is the interception.
-const ASKED: u32 = 0x6e00_0000;
-const INDEX: u32 = 0x00ff_0000;
-
-/// Base of marks on answered packets.
-const ANSWERED: u32 = 0x6d00_0000;
 
 #[cfg(test)]
 mod tests {

@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 
 use oncewire_host::sockets::OWN_MARK;
 
-use super::LoadError;
-use super::begun::SYN;
+use super::commands::LoadError;
 use super::commands::nft;
 use super::set::RuleSet;
+use super::words::SYN;
 
 /// Finds out whether sets can be keyed by fields of a quoted header; without the privilege to ask, most can.
 pub(super) fn with_quoted_keys(ruleset: RuleSet) -> RuleSet {
@@ -129,7 +129,7 @@ mod tests {
         let router = RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) };
         let hub = RuleSet { in_clients_names: true, ..RuleSet::empty("hub", RulesBy::Install) };
         for set in [&router, &hub] {
-            assert!(set.nft().contains(&errors_from_outside(&set)), "{}", set.nft());
+            assert!(set.nft().contains(&errors_from_outside(set)), "{}", set.nft());
         }
         assert!(!router.nft().contains("chain errors"));
         let text = hub.nft();

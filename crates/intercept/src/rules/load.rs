@@ -15,12 +15,14 @@ use tokio::time::timeout;
 use super::bridge::Links;
 use super::bypass::Bypassed;
 use super::cgroups;
-use super::heartbeat::{Heartbeat, LIFE_MS};
+use super::commands::{LoadError, Programs};
+use super::heartbeat::Heartbeat;
 use super::hold;
-use super::programs::{self, LoadError, Programs, within};
+use super::programs::{self, within};
 use super::routes;
 use super::services;
 use super::set::{RuleSet, beat_mark};
+use super::words::LIFE_MS;
 use crate::{Entrance, Held};
 
 /// Loaded rules, own or others', with their signs of life.
@@ -178,9 +180,9 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
                 bypassed.look(rules, table);
                 bypassed.look_for_losses(rules, table);
             }
-            let queued = |table: &str| hold::queue_rule(&rules).is_none_or(|rule| table.contains(&rule));
-            let services = format!("table inet {} {{", services::service_table(&rules));
-            let parts = [("table bridge", rules.bridged), (services.as_str(), services::leads_back(&rules))];
+            let queued = |table: &str| hold::queue_rule(rules).is_none_or(|rule| table.contains(&rule));
+            let services = format!("table inet {} {{", services::service_table(rules));
+            let parts = [("table bridge", rules.bridged), (services.as_str(), rules.leads_back())];
             let has = |table: &str| parts.iter().all(|(part, wanted)| !wanted || table.contains(part));
             table.is_some_and(|table| queued(&table) && has(&table))
         }
@@ -217,7 +219,7 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
         }
     }
     bypassed.begin_anew();
-    let known = cgroups::missing_groups(&rules);
+    let known = cgroups::missing_groups(rules);
     for missing in cgroups::missing_groups(&fitting).iter().filter(|missing| !known.contains(missing)) {
         tracing::warn!("{missing}");
     }
@@ -314,7 +316,7 @@ fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadErro
         if let Some(old) = old.filter(|old| routes::other_routes(old, new)) {
             Programs(old).remove_rules(new);
         }
-        if old.is_some_and(|old| services::leads_back(old) && !services::leads_back(new)) {
+        if old.is_some_and(|old| old.leads_back() && !new.leads_back()) {
             Programs(new).remove_services();
         }
         if old.is_some_and(|old| old.bridged && !new.bridged) {

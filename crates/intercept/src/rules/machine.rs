@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 
 use oncewire_host::sockets;
 
-use super::LoadError;
 use super::bridge::Links;
 use super::cgroups;
+use super::commands::LoadError;
 use super::commands::{ip, nft};
 use super::set::{How, RuleSet};
 use super::stops;
@@ -116,7 +116,7 @@ mod tests {
         .unwrap();
         let (router, bridge) = (on(set("eth1"), &links), on(set("lan0"), &links));
         let keys = |set: &RuleSet, value: &str| {
-            let told = bad_settings(&set, |_| Some(value.to_owned()));
+            let told = bad_settings(set, |_| Some(value.to_owned()));
             told.iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(keys(&router, "0"), FORWARDING);

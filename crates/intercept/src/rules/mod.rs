@@ -10,24 +10,28 @@ mod bridge;
 mod bypass;
 mod cgroups;
 mod commands;
+mod conditions;
+mod exclusions;
 mod heartbeat;
 mod hold;
 mod icmp;
 mod load;
 mod machine;
 mod programs;
+mod queue;
 mod routes;
 mod services;
 mod set;
 mod stops;
 mod text;
+mod words;
 
-pub(crate) use heartbeat::LIFE_MS;
-pub(crate) use hold::HoldNumbers;
-pub use hold::{FILTERS, QueueBy};
+pub use commands::{LoadError, Programs};
+pub use hold::FILTERS;
 pub use load::{Loaded, STOP_LIMIT, load};
-pub use programs::{LoadError, Programs};
+pub use queue::{HoldNumbers, QueueBy};
 pub use set::RuleSet;
+pub(crate) use words::LIFE_MS;
 
 /// The rules, written and compared with this machine.
 impl RuleSet {

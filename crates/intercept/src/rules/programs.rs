@@ -1,6 +1,5 @@
 //! Loading, checking and removal of rules by `nft` and `ip`.
 
-use std::io;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -9,41 +8,11 @@ use oncewire_host::threads;
 
 use super::bridge::{self, Links};
 use super::cgroups;
-use super::commands::{LOCK_SECS, nft};
+use super::commands::nft;
+use super::commands::{LoadError, Programs};
 use super::services;
 use super::set::RuleSet;
 use super::{hold, icmp};
-
-/// Why rules are not loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// A program is not installed.
-    #[error("`{0}` is missing: install {1}, or set rules = \"print\" and load what `oncewire rules` prints")]
-    Missing(&'static str, &'static str),
-    /// A program failed.
-    #[error("`{program}` failed: {said}")]
-    Refused {
-        /// The command.
-        program: String,
-        /// Its message.
-        said: String,
-    },
-    /// A program timed out on the lock shared with others of its kind.
-    #[error(
-        "`{program}` failed: for {LOCK_SECS} s another program has held the xtables lock (/run/xtables.lock); \
-         try again when that has ended"
-    )]
-    Locked {
-        /// The command.
-        program: String,
-    },
-    /// Packets cannot be marked.
-    #[error("cannot mark this gateway's own packets, which takes CAP_NET_ADMIN: {0}")]
-    Mark(io::Error),
-    /// There is no thread to wait for programs.
-    #[error("{0}")]
-    Thread(io::Error),
-}
 
 /// Fits the rules to this machine: to its bridges, its control groups, and its way of queueing packets.
 #[must_use]
@@ -57,10 +26,6 @@ pub(super) fn on_machine_with(ruleset: RuleSet, links: &Links) -> RuleSet {
     let ruleset = RuleSet { cgroups, ..bridge::on(ruleset, links) };
     icmp::with_quoted_keys(hold::with_queue(ruleset))
 }
-
-/// Runs `nft` and `ip` for a set of rules.
-#[derive(Clone, Copy, Debug)]
-pub struct Programs<'a>(pub &'a RuleSet);
 
 impl Programs<'_> {
     /// Loads the rules, in place of older ones of the same gateway.
@@ -121,7 +86,7 @@ impl Programs<'_> {
         let table = self.listed(INET, &self.0.table())?;
         let more = |family, table: String| self.listed(family, &table).ok().flatten().unwrap_or_default();
         // Not every kernel has tables for bridges.
-        let others = || more(INET, services::service_table(&self.0)) + &more(BRIDGE, self.0.table());
+        let others = || more(INET, services::service_table(self.0)) + &more(BRIDGE, self.0.table());
         Ok(table.map(|text| text + &others()))
     }
 

@@ -5,17 +5,16 @@
 use std::path::Path;
 
 use super::commands::ip;
+use super::commands::{LoadError, Programs};
 use super::icmp;
-use super::services;
 use super::set::RuleSet;
-use super::{LoadError, Programs};
 
 /// Returns the arguments of `ip` for leading marked packets to sockets of this machine, for each family.
 pub(super) fn routes(ruleset: &RuleSet) -> Vec<String> {
     if !ruleset.needs_routes() {
         return Vec::new();
     }
-    let back = services::leads_back(ruleset).then_some("rule add priority PRIORITY fwmark BACK lookup TABLE");
+    let back = ruleset.leads_back().then_some("rule add priority PRIORITY fwmark BACK lookup TABLE");
     let commands = [
         // For a machine's plausibility check of sources under `src_valid_mark`, not for inbound packets.
         "rule add priority BEFORE fwmark MARK iif lo lookup main",
@@ -80,7 +79,7 @@ fn leads_here(ruleset: &RuleSet, rules: &str, table: &str) -> bool {
     };
     has_rule(ruleset.priority - 1, ruleset.mark())
         && has_rule(ruleset.priority, ruleset.mark())
-        && (!services::leads_back(ruleset) || has_rule(ruleset.priority, icmp::back_mark(ruleset)))
+        && (!ruleset.leads_back() || has_rule(ruleset.priority, icmp::back_mark(ruleset)))
         && table.lines().any(|line| line.starts_with("local default dev lo "))
 }
 
@@ -111,12 +110,12 @@ impl Programs<'_> {
             Err(LoadError::Refused { said, .. }) if said.contains("table does not exist") => String::new(),
             table => table?,
         };
-        Ok(leads_here(&self.0, &rules, &table))
+        Ok(leads_here(self.0, &rules, &table))
     }
 
     /// Removes only the routing rules missing in `new`: those lead to the same routes by now.
     pub(super) fn remove_rules(&self, new: &RuleSet) {
-        for command in rules_undone_beside(&self.0, new) {
+        for command in rules_undone_beside(self.0, new) {
             let _ = ip(&command);
         }
     }
@@ -124,7 +123,7 @@ impl Programs<'_> {
     /// Missing ones cannot be removed; without the table of nftables no packet is marked, and none goes
     /// there.
     pub(super) fn remove_routes(&self) {
-        for command in routes_undone(&self.0) {
+        for command in routes_undone(self.0) {
             let _ = ip(&command);
         }
     }

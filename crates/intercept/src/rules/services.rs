@@ -8,16 +8,11 @@ use std::fmt::Write as _;
 
 use oncewire_host::sockets::OWN_MARK;
 
-use super::Programs;
-use super::begun::{FAMILIES, SYN, connection};
+use super::commands::Programs;
 use super::commands::nft;
 use super::icmp;
 use super::set::RuleSet;
-
-/// Whether packets of this machine to clients are led back to it.
-pub(super) fn leads_back(ruleset: &RuleSet) -> bool {
-    ruleset.in_clients_names || ruleset.keeps_names
-}
+use super::words::{FAMILIES, SYN, connection};
 
 /// Returns the name of their table. No gateway's name has a slash.
 pub(super) fn service_table(ruleset: &RuleSet) -> String {
@@ -26,7 +21,7 @@ pub(super) fn service_table(ruleset: &RuleSet) -> String {
 
 /// Writes the table, if connections from clients' addresses are made or may go on.
 pub(super) fn services(ruleset: &RuleSet, text: &mut String) {
-    if !leads_back(ruleset) {
+    if !ruleset.leads_back() {
         return;
     }
     let (table, mark) = (service_table(ruleset), icmp::back_mark(ruleset));
@@ -91,7 +86,7 @@ fn renew(ruleset: &RuleSet, family: &str, flow: &str) -> Vec<String> {
 impl Programs<'_> {
     /// Missing ones cannot be removed.
     pub(super) fn remove_services(&self) {
-        let _ = nft(&["delete", "table", "inet", &service_table(&self.0)], "");
+        let _ = nft(&["delete", "table", "inet", &service_table(self.0)], "");
     }
 }
 

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use oncewire_config::{self as config, Capture, Config, Mode, Network, RulesBy, Scope};
 
-use super::bypass::Exclusions;
-use super::cgroups::Groups;
-use super::hold::QueueBy;
-use super::services;
+use super::exclusions::Exclusions;
+use super::queue::QueueBy;
 
 /// The rules of one gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +65,27 @@ pub(super) enum How {
     Redirect,
     /// With another destination, as they leave this machine.
     RedirectOwn,
+}
+
+/// The control groups named by rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Groups {
+    /// Their tree's place below nftables' root.
+    pub(super) below: &'static str,
+    /// Numbers of existing groups, by their paths.
+    pub(super) there: BTreeMap<String, u64>,
+}
+
+impl Groups {
+    /// Returns a condition for each existing one; any of them suffices.
+    pub(super) fn conditions(&self, paths: &[String]) -> Vec<String> {
+        let there = paths.iter().filter(|path| self.there.contains_key(*path));
+        let condition = |path: &String| {
+            let level = path.split('/').count();
+            format!("socket cgroupv2 level {level} \"{}{path}\" ", self.below)
+        };
+        there.map(condition).collect()
+    }
 }
 
 impl RuleSet {
@@ -127,7 +146,7 @@ impl RuleSet {
         wanted.ways().for_each(|way| _ = kept.remove(&way));
         Some(Self {
             kept,
-            keeps_names: services::leads_back(&old) && !wanted.in_clients_names,
+            keeps_names: old.leads_back() && !wanted.in_clients_names,
             keeps_bridges: old.bridged,
             ..wanted
         })
@@ -138,6 +157,11 @@ impl RuleSet {
         // Answers take the same way as `tproxy` connections.
         let answers = self.in_clients_names.then_some(How::Tproxy);
         self.takers.iter().map(|taker| taker.how).chain(answers)
+    }
+
+    /// Whether packets of this machine to clients are led back to it.
+    pub(super) fn leads_back(&self) -> bool {
+        self.in_clients_names || self.keeps_names
     }
 
     /// Makes a set without rules.

@@ -1,21 +1,19 @@
 //! The rules as text for `nft` and `ip`.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use oncewire_config::{Network, PortRange};
 use oncewire_host::sockets::OWN_MARK;
 
 use super::arrivals;
 use super::begun;
-use super::begun::SYN;
 use super::bridge;
 use super::bypass;
-use super::heartbeat::LIFE_MS;
+use super::conditions::conditions;
 use super::hold;
 use super::icmp;
 use super::services;
-use super::set::{How, RuleSet, Taker, beat_mark};
+use super::set::{How, RuleSet, beat_mark};
+use super::words::LIFE_MS;
 
 /// Writes the table for `nft -f`; it replaces an older one of the same name atomically.
 pub(super) fn nft(ruleset: &RuleSet) -> String {
@@ -92,75 +90,12 @@ fn hook(ruleset: &RuleSet, text: &mut String, name: &str, hook: &str, how: How) 
     }
 }
 
-/// Returns the conditions of an interception, any of them sufficient: one for each family of networks and
-/// each control group.
-pub(super) fn conditions(ruleset: &RuleSet, taker: &Taker) -> Vec<String> {
-    let capture = &taker.capture;
-    // Frames lifted from a bridge come in by it.
-    let bridges: BTreeSet<&String> = taker.ports.values().collect();
-    let bridges = bridges.into_iter().filter(|bridge| !capture.names_interface(bridge));
-    let names = capture.interfaces.iter().chain(bridges);
-    let names: Vec<String> = names.map(|name| format!("{name:?}")).collect();
-    let entry = joined(&names).map_or_else(String::new, |names| format!("iifname {names} "));
-    let groups = match &capture.cgroups[..] {
-        [] => vec![String::new()],
-        // If none of them is there, there is no condition, and nothing is taken in.
-        paths => ruleset.cgroups.conditions(paths),
-    };
-    let each = groups.iter().map(|group| format!("{entry}meta nfproto @alive {group}"));
-    each.flat_map(|entry| conditions_at(taker, &entry)).collect()
-}
-
-/// Returns the conditions of an interception behind `entry`, any of them sufficient: one for each family of
-/// networks.
-pub(super) fn conditions_at(taker: &Taker, entry: &str) -> Vec<String> {
-    let capture = &taker.capture;
-    let mut common = format!("{entry}{SYN} ");
-    for (key, names) in [("meta skuid", &capture.users), ("meta skgid", &capture.groups)] {
-        if !names.is_empty() {
-            let names: Vec<String> = names.iter().map(|name| account(name)).collect();
-            let _ = write!(common, "{key} {{ {} }} ", names.join(", "));
-        }
-    }
-    let ports = joined(&capture.ports.iter().map(PortRange::to_string).collect::<Vec<_>>());
-    let ports = ports.map_or("meta l4proto tcp".to_owned(), |ports| format!("tcp dport {ports}"));
-    let to = (!capture.networks.is_empty()).then_some(&capture.networks[..]);
-    let networks = networks(taker.from.as_deref(), to);
-    networks.iter().map(|networks| format!("{common}{networks}{ports}")).collect()
-}
-
-/// Writes a name as a name, and a number as a number.
-fn account(name: &str) -> String {
-    if name.bytes().all(|byte| byte.is_ascii_digit()) { name.to_owned() } else { format!("{name:?}") }
-}
-
-/// Returns the conditions on both ends' networks: one for both families, or one for each possible one.
-pub(super) fn networks(from: Option<&[Network]>, to: Option<&[Network]>) -> Vec<String> {
-    if from.is_none() && to.is_none() {
-        return vec![String::new()];
-    }
-    let of_family = |key: &str, v4: bool| {
-        let among = |end: &str, networks: Option<&[Network]>| {
-            let Some(networks) = networks else { return Some(String::new()) };
-            let fitting = networks.iter().filter(|network| network.is_ipv4() == v4);
-            let listed = joined(&fitting.map(Network::to_string).collect::<Vec<_>>())?;
-            Some(format!("{key} {end} {listed} "))
-        };
-        let both = among("saddr", from)? + &among("daddr", to)?;
-        Some(both)
-    };
-    [of_family("ip", true), of_family("ip6", false)].into_iter().flatten().collect()
-}
-
-pub(super) fn joined(items: &[String]) -> Option<String> {
-    (!items.is_empty()).then(|| format!("{{ {} }}", items.join(", ")))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::bypass::Exclusions;
+    use super::super::exclusions::Exclusions;
+    use super::super::set::Taker;
     use super::*;
-    use oncewire_config::{Capture, RulesBy, Scope};
+    use oncewire_config::{Capture, Network, PortRange, RulesBy, Scope};
 
     fn set(how: How, capture: Capture, from: Option<Vec<Network>>) -> RuleSet {
         let takers = vec![Taker { from, ..Taker::new(how, capture, 15001) }];
