@@ -1,9 +1,10 @@
 //! One peer: its link's state machine behind a lock, and its waiters.
 //!
 //! Every mutation goes through `Peer::with`, which drains the link's events under the same lock and carries
-//! out the urgent ones, so no wake-up is lost between a look and a wait. The methods stand in modules by
-//! subject: `lanes`, `flows`, `logs` (between memory and disk), `stores` (chunks), `times`
-//! (deadlines and pacing), `reach` (availability, and waiting for it), `status`.
+//! out the urgent ones, so no wake-up is lost between a look and a wait. Parts have types and
+//! state of their own: [`Availability`], [`DiskLogs`], `Dials`, `Lines`. The methods with the link stand in
+//! modules by subject: `lanes`, `flows`, `logs` (between memory and disk), `stores` (chunks); `times` has the
+//! tasks.
 
 mod dials;
 mod disk;
