@@ -8,7 +8,9 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::Shape;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
-use oncewire_lab::driver::{DiskParams, Driver, DriverConfig, GatewayConfig, PathConfig, StoreConfig};
+use oncewire_lab::simulation::{
+    DiskParams, GatewayConfig, PathConfig, Simulation, SimulationConfig, StoreConfig,
+};
 use oncewire_netem::tcp::congestion::Policy;
 
 const FILE_BYTES: usize = 6 << 20;
@@ -23,19 +25,19 @@ fn edited(gateways: Option<GatewayConfig>) -> Duration {
         policy: Policy::Bbr,
         ..PathConfig::default()
     };
-    let mut driver = Driver::new(DriverConfig { path, gateways }).unwrap();
+    let mut simulation = Simulation::new(SimulationConfig { path, gateways }).unwrap();
     let mut corpus = Corpus::new(14);
     let first = corpus.text(FILE_BYTES);
     let second = corpus.edited(&first, EDIT_EVERY);
     let mut took = Duration::ZERO;
     for file in [first, second] {
-        let fetch = driver.fetch(Bytes::from(file), Duration::ZERO);
-        while driver.fetches()[fetch].took().is_none() {
-            assert!(driver.now() < Duration::from_secs(600));
-            driver.pass(Duration::from_millis(100)).unwrap();
+        let fetch = simulation.fetch(Bytes::from(file), Duration::ZERO);
+        while simulation.fetches()[fetch].took().is_none() {
+            assert!(simulation.now() < Duration::from_secs(600));
+            simulation.pass(Duration::from_millis(100)).unwrap();
         }
-        took = driver.fetches()[fetch].took().unwrap();
-        driver.pass(Duration::from_secs(10)).unwrap();
+        took = simulation.fetches()[fetch].took().unwrap();
+        simulation.pass(Duration::from_secs(10)).unwrap();
     }
     took
 }

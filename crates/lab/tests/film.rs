@@ -8,7 +8,9 @@ use bytes::Bytes;
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
-use oncewire_lab::driver::{DiskParams, Driver, DriverConfig, FAR, GatewayConfig, PathConfig, StoreConfig};
+use oncewire_lab::simulation::{
+    DiskParams, FAR, GatewayConfig, PathConfig, Simulation, SimulationConfig, StoreConfig,
+};
 
 const CLIENTS: u32 = 80;
 const SECOND: Duration = Duration::from_secs(1);
@@ -57,21 +59,21 @@ impl Class {
             queue: SECOND,
             ..PathConfig::default()
         };
-        let mut driver = Driver::new(DriverConfig { path, gateways: Some(gateways) }).unwrap();
+        let mut simulation = Simulation::new(SimulationConfig { path, gateways: Some(gateways) }).unwrap();
         let mut corpus = Corpus::new(14);
         let film: Bytes = corpus.random(self.film_bytes).into();
         for client in 0..CLIENTS {
             let header = if self.headers { header(&mut corpus) } else { Bytes::new() };
-            driver.fetch_with_header(header, film.clone(), client * SECOND);
+            simulation.fetch_with_header(header, film.clone(), client * SECOND);
         }
-        let before = driver.wire_bytes(FAR);
+        let before = simulation.wire_bytes(FAR);
         let mut lanes = 0;
-        while driver.fetches().iter().any(|fetch| fetch.took().is_none()) {
-            assert!(driver.now() < 3600 * SECOND);
-            driver.pass(SECOND).unwrap();
-            lanes = lanes.max(driver.link_stats(FAR).unwrap().lanes_busy);
+        while simulation.fetches().iter().any(|fetch| fetch.took().is_none()) {
+            assert!(simulation.now() < 3600 * SECOND);
+            simulation.pass(SECOND).unwrap();
+            lanes = lanes.max(simulation.link_stats(FAR).unwrap().lanes_busy);
         }
-        let films = (driver.wire_bytes(FAR) - before) as f64 / self.film_bytes as f64;
+        let films = (simulation.wire_bytes(FAR) - before) as f64 / self.film_bytes as f64;
         (films, lanes)
     }
 }

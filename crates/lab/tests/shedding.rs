@@ -11,8 +11,8 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::Shape;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
-use oncewire_lab::driver::{
-    DiskParams, Driver, DriverConfig, FAR, GatewayConfig, Health, NEAR, PathConfig, StoreConfig,
+use oncewire_lab::simulation::{
+    DiskParams, FAR, GatewayConfig, Health, NEAR, PathConfig, Simulation, SimulationConfig, StoreConfig,
 };
 
 mod reviewed;
@@ -33,12 +33,12 @@ fn line() -> PathConfig {
     }
 }
 
-fn driver(shape: &str, shed: bool) -> Driver {
+fn simulation(shape: &str, shed: bool) -> Simulation {
     let store = StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: false, shed };
-    driver_with(shape, line(), store)
+    simulation_with(shape, line(), store)
 }
 
-fn driver_with(shape: &str, path: PathConfig, store: StoreConfig) -> Driver {
+fn simulation_with(shape: &str, path: PathConfig, store: StoreConfig) -> Simulation {
     let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
     let shape: Shape = shape.parse().unwrap();
     let gateways = GatewayConfig {
@@ -49,7 +49,7 @@ fn driver_with(shape: &str, path: PathConfig, store: StoreConfig) -> Driver {
         rate_limit: None,
         store: Some(store),
     };
-    Driver::new(DriverConfig { path, gateways: Some(gateways) }).unwrap()
+    Simulation::new(SimulationConfig { path, gateways: Some(gateways) }).unwrap()
 }
 
 fn files() -> [(&'static str, Vec<u8>); 3] {
@@ -60,12 +60,13 @@ fn files() -> [(&'static str, Vec<u8>); 3] {
 }
 
 /// Fetches a file; returns the bytes on the path and the duration in microseconds.
-fn fetch(driver: &mut Driver, file: &[u8]) -> (u64, u128) {
-    let before = driver.wire_bytes(FAR);
-    let fetch = driver.fetch(file.to_vec().into(), Duration::ZERO);
-    driver.run(600 * SECOND).unwrap();
-    let spent = (driver.wire_bytes(FAR) - before, driver.fetches()[fetch].took().unwrap().as_micros());
-    driver.pass(5 * SECOND).unwrap();
+fn fetch(simulation: &mut Simulation, file: &[u8]) -> (u64, u128) {
+    let before = simulation.wire_bytes(FAR);
+    let fetch = simulation.fetch(file.to_vec().into(), Duration::ZERO);
+    simulation.run(600 * SECOND).unwrap();
+    let spent =
+        (simulation.wire_bytes(FAR) - before, simulation.fetches()[fetch].took().unwrap().as_micros());
+    simulation.pass(5 * SECOND).unwrap();
     spent
 }
 
@@ -73,11 +74,11 @@ fn table() -> String {
     let mut table = String::from("chunks\tshedding\tfile\twire\ttook_us\treads\n");
     for shape in ["src:1024", "mrc:8:128"] {
         for (shed, says) in [(false, "off"), (true, "on")] {
-            let mut driver = driver(shape, shed);
+            let mut simulation = simulation(shape, shed);
             for (name, file) in files() {
-                let reads = driver.store_counts().reads;
-                let (bytes, took_us) = fetch(&mut driver, &file);
-                let reads = driver.store_counts().reads - reads;
+                let reads = simulation.store_counts().reads;
+                let (bytes, took_us) = fetch(&mut simulation, &file);
+                let reads = simulation.store_counts().reads - reads;
                 writeln!(table, "{shape}\t{says}\t{name}\t{bytes}\t{took_us}\t{reads}").unwrap();
             }
         }
@@ -93,12 +94,12 @@ fn times_and_bytes_equal_the_reviewed_ones() {
 #[test]
 fn hanging_or_failing_disk_costs_little_more_than_no_store() {
     let file = Corpus::new(6).random(1 << 20);
-    let cold = fetch(&mut driver("mrc:8:128", true), &file);
+    let cold = fetch(&mut simulation("mrc:8:128", true), &file);
     for health in [Health::Hangs, Health::Fails] {
-        let mut driver = driver("mrc:8:128", true);
-        fetch(&mut driver, &file);
-        driver.set_disk_health(health);
-        let (bytes, took_us) = fetch(&mut driver, &file);
+        let mut simulation = simulation("mrc:8:128", true);
+        fetch(&mut simulation, &file);
+        simulation.set_disk_health(health);
+        let (bytes, took_us) = fetch(&mut simulation, &file);
         assert!(bytes < cold.0 * 21 / 20, "{health:?}: {bytes} bytes, {} cold", cold.0);
         assert!(took_us < cold.1 * 3 / 2, "{health:?}: {took_us} µs, {} cold", cold.1);
     }
@@ -116,13 +117,13 @@ fn file_after_loss_of_its_store_takes_no_longer() {
         };
         let store =
             StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: true, shed: true };
-        let mut driver = driver_with("mrc:8:128", path, store);
-        let cold = fetch(&mut driver, &file);
-        driver.lose_store();
-        let lost = fetch(&mut driver, &file);
+        let mut simulation = simulation_with("mrc:8:128", path, store);
+        let cold = fetch(&mut simulation, &file);
+        simulation.lose_store();
+        let lost = fetch(&mut simulation, &file);
         let of = format!("of {cold:?} at {megabits} Mbit/s and {ms} ms");
         assert!(50 * lost.1 <= 51 * cold.1 && 100 * lost.0 <= 101 * cold.0, "{lost:?} {of}");
-        let again = fetch(&mut driver, &file);
+        let again = fetch(&mut simulation, &file);
         assert!(again.0 < cold.0 / 2 && again.1 < cold.1, "what crossed is known: {again:?} {of}");
     }
 }
@@ -135,9 +136,9 @@ fn shedding_costs_no_time_for_any_disk_and_queue() {
             let disk = DiskParams { seek: Duration::from_micros(seek_us), ..DiskParams::default() };
             let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed };
             let path = PathConfig { queue: Duration::from_millis(queue_ms), ..line() };
-            let mut driver = driver_with("mrc:8:128", path, store);
-            let [_, _, edited] = files().map(|(_, file)| fetch(&mut driver, &file));
-            sheds += driver.link_stats(NEAR).unwrap().inbound.chunks.shed;
+            let mut simulation = simulation_with("mrc:8:128", path, store);
+            let [_, _, edited] = files().map(|(_, file)| fetch(&mut simulation, &file));
+            sheds += simulation.link_stats(NEAR).unwrap().inbound.chunks.shed;
             edited.1
         });
         assert!(20 * on <= 21 * off, "{on} µs instead of {off} with {queue_ms} ms and {seek_us} µs");

@@ -10,13 +10,13 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::Shape;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
-use oncewire_lab::driver::{DiskParams, DriverError, GatewayConfig, PathConfig, StoreConfig};
+use oncewire_lab::simulation::{DiskParams, GatewayConfig, PathConfig, SimulationError, StoreConfig};
 use oncewire_netem::tcp::congestion::Policy;
 
 use crate::files::{self, gateways};
 use crate::table;
 
-pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
+pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), SimulationError> {
     let notes = format!(
         "A text, and 10 s after it the same with an edit in {EDIT_EVERY} bytes on average, of which the log has nothing any \
          more; one disk of {:.1} ms a read, small chunks in containers, load shedding. Seconds for the second without \
@@ -78,7 +78,7 @@ fn seconds(
     path: PathConfig,
     gateways: Option<GatewayConfig>,
     files: &[Bytes; 2],
-) -> Result<f64, DriverError> {
+) -> Result<f64, SimulationError> {
     let transfers = files::transfer(path, gateways, files)?;
     let [_, edited] = files;
     Ok(transfers.get(1).map_or(f64::NAN, |got| 8.0 * edited.len() as f64 / (got.megabits_per_s * 1e6)))

@@ -7,13 +7,13 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::Shape;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
-use oncewire_lab::driver::{
-    DiskParams, Driver, DriverConfig, DriverError, FAR, GatewayConfig, PathConfig, StoreConfig,
+use oncewire_lab::simulation::{
+    DiskParams, FAR, GatewayConfig, PathConfig, Simulation, SimulationConfig, SimulationError, StoreConfig,
 };
 
 use crate::table;
 
-pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
+pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), SimulationError> {
     let notes = "512 kbit/s and 200 ms both ways; 1 MiB of random bytes, the same again, and a file of which a tenth was \
                  replaced in runs of 2,432 bytes. Bytes saved and Mbit/s, as a client sees them from the request to the \
                  last byte. One disk of 8.5 ms a read; in the last columns as many disks, as neighbours have them.";
@@ -82,17 +82,17 @@ pub(crate) fn transfer(
     path: PathConfig,
     gateways: Option<GatewayConfig>,
     files: &[Bytes],
-) -> Result<Vec<Transfer>, DriverError> {
-    let mut driver = Driver::new(DriverConfig { path, gateways })?;
+) -> Result<Vec<Transfer>, SimulationError> {
+    let mut simulation = Simulation::new(SimulationConfig { path, gateways })?;
     let mut transfers = Vec::new();
     for file in files {
-        let before = driver.wire_bytes(FAR);
-        let fetch = driver.fetch(file.clone(), Duration::ZERO);
-        driver.run(LIMIT)?;
-        let bits_per_s = driver.fetches().get(fetch).map_or(0.0, |fetch| fetch.bits_per_s());
-        let bytes = driver.wire_bytes(FAR) - before;
+        let before = simulation.wire_bytes(FAR);
+        let fetch = simulation.fetch(file.clone(), Duration::ZERO);
+        simulation.run(LIMIT)?;
+        let bits_per_s = simulation.fetches().get(fetch).map_or(0.0, |fetch| fetch.bits_per_s());
+        let bytes = simulation.wire_bytes(FAR) - before;
         transfers.push(Transfer { bytes, megabits_per_s: bits_per_s / 1e6 });
-        driver.pass(PAUSE)?;
+        simulation.pass(PAUSE)?;
     }
     Ok(transfers)
 }

@@ -6,14 +6,15 @@ use bytes::Bytes;
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
-use oncewire_lab::driver::{
-    DiskParams, Driver, DriverConfig, DriverError, FAR, Fetch, GatewayConfig, PathConfig, StoreConfig,
+use oncewire_lab::simulation::{
+    DiskParams, FAR, Fetch, GatewayConfig, PathConfig, Simulation, SimulationConfig, SimulationError,
+    StoreConfig,
 };
 use oncewire_netem::tcp::congestion::Policy;
 
 use crate::table;
 
-pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
+pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), SimulationError> {
     let notes = "100 clients, a second apart, fetch the same 18 MB over 1 Mbit/s with 1,000 ms, \
                  each behind 200 to 600 other bytes. How many could watch: \
                  those whose transfer is as fast as the film, and in brackets those who never wait if they begin 10 s \
@@ -49,14 +50,14 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
             watched.begin_after(320),
             watched.watchers(809),
             format!("{:.1}", watched.sent_mb()),
-            format!("{:.1}", watched.driver.traffic(FAR).repeated as f64 / 1e6),
+            format!("{:.1}", watched.simulation.traffic(FAR).repeated as f64 / 1e6),
         ]);
     }
     Ok(())
 }
 
 /// The same without a limit, by when they start and by congestion control: how far such a figure is a matter of moments.
-pub(crate) fn run_starts(_: &[Vec<u8>]) -> Result<(), DriverError> {
+pub(crate) fn run_starts(_: &[Vec<u8>]) -> Result<(), SimulationError> {
     let notes = "As the film, without a limit, with the clients 990, 1,000, 1,010 and 1,025 ms apart: from the least to \
                  the most of the four.";
     let columns = ["chunks", "all under", "median kbit/s", "never wait at 320 kbit/s", "MB sent"];
@@ -105,7 +106,7 @@ struct Class {
 
 /// How it went.
 struct Watched {
-    driver: Driver,
+    simulation: Simulation,
     /// Bytes on the wire before anybody asked.
     before: u64,
 }
@@ -123,7 +124,7 @@ impl Default for Class {
 }
 
 impl Class {
-    fn watch(&self) -> Result<Watched, DriverError> {
+    fn watch(&self) -> Result<Watched, SimulationError> {
         let store = StoreConfig {
             disk: DiskParams::default(),
             disks: 1,
@@ -146,30 +147,30 @@ impl Class {
             policy: self.policy,
             ..PathConfig::default()
         };
-        let mut driver = Driver::new(DriverConfig { path, gateways: Some(gateways) })?;
+        let mut simulation = Simulation::new(SimulationConfig { path, gateways: Some(gateways) })?;
         let mut corpus = Corpus::new(14);
         let film: Bytes = corpus.random(FILM_BYTES).into();
         for client in 0..CLIENTS {
-            driver.fetch_with_header(header(&mut corpus), film.clone(), client * self.apart);
+            simulation.fetch_with_header(header(&mut corpus), film.clone(), client * self.apart);
         }
-        let before = driver.wire_bytes(FAR);
-        driver.run(LIMIT)?;
-        Ok(Watched { driver, before })
+        let before = simulation.wire_bytes(FAR);
+        simulation.run(LIMIT)?;
+        Ok(Watched { simulation, before })
     }
 }
 
 impl Watched {
     fn sent_mb(&self) -> f64 {
-        (self.driver.wire_bytes(FAR) - self.before) as f64 / 1e6
+        (self.simulation.wire_bytes(FAR) - self.before) as f64 / 1e6
     }
 
     fn median_kbit_per_s(&self) -> f64 {
-        table::median(self.driver.fetches().iter().map(Fetch::bits_per_s).collect()) / 1e3
+        table::median(self.simulation.fetches().iter().map(Fetch::bits_per_s).collect()) / 1e3
     }
 
     /// How long after asking each has to begin so as never to wait, the shortest first.
     fn head_starts(&self, kilobits_per_s: u64) -> Vec<Duration> {
-        let fetches = self.driver.fetches().iter();
+        let fetches = self.simulation.fetches().iter();
         let mut starts: Vec<Duration> =
             fetches.map(|fetch| fetch.head_start(1000 * kilobits_per_s).unwrap_or(Duration::MAX)).collect();
         starts.sort_unstable();
@@ -194,7 +195,7 @@ impl Watched {
     /// The clients with a transfer as fast as the film, and in brackets those without a wait.
     fn watchers(&self, kilobits_per_s: u64) -> String {
         let is_as_fast = |fetch: &&Fetch| fetch.bits_per_s() >= 1e3 * kilobits_per_s as f64;
-        let as_fast = self.driver.fetches().iter().filter(is_as_fast).count();
+        let as_fast = self.simulation.fetches().iter().filter(is_as_fast).count();
         format!("{as_fast} ({})", self.never_wait(kilobits_per_s))
     }
 }

@@ -11,11 +11,13 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::Shape;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
-use oncewire_lab::driver::{Driver, DriverConfig, DriverError, FAR, GatewayConfig, PathConfig};
+use oncewire_lab::simulation::{
+    FAR, GatewayConfig, PathConfig, Simulation, SimulationConfig, SimulationError,
+};
 
 use crate::{edited, table};
 
-pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
+pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), SimulationError> {
     let notes = format!(
         "{NEW_FILES} files of random bytes one after the other, {} s apart, over a line with a queue of 100 ms, all \
          connections under cubic; the mean of {NEW_SEEDS} runs with other losses. Seconds for the second file and those \
@@ -54,7 +56,7 @@ struct Runs {
     edits: Option<usize>,
 }
 
-fn row(runs: &Runs, line: Line, with: GatewayConfig) -> Result<(), DriverError> {
+fn row(runs: &Runs, line: Line, with: GatewayConfig) -> Result<(), SimulationError> {
     let (kibibytes, megabits_per_s, round_trip, loss) = line;
     let (mut alone, mut coded, mut renewed) = (0.0, 0.0, 0);
     for seed in 0..runs.seeds {
@@ -90,8 +92,8 @@ fn mean(
     path: PathConfig,
     gateways: Option<GatewayConfig>,
     kibibytes: usize,
-) -> Result<(f64, u64), DriverError> {
-    let mut driver = Driver::new(DriverConfig { path, gateways })?;
+) -> Result<(f64, u64), SimulationError> {
+    let mut simulation = Simulation::new(SimulationConfig { path, gateways })?;
     let mut corpus = Corpus::new(15);
     let mut seconds = 0.0;
     let mut file = Vec::new();
@@ -102,14 +104,14 @@ fn mean(
             Some(every) => corpus.edited(&file, every),
         };
         let bits = 8.0 * file.len() as f64;
-        let fetch = driver.fetch(Bytes::from(file.clone()), Duration::ZERO);
-        driver.run(LIMIT)?;
+        let fetch = simulation.fetch(Bytes::from(file.clone()), Duration::ZERO);
+        simulation.run(LIMIT)?;
         if number > 0 {
-            seconds += driver.fetches().get(fetch).map_or(f64::NAN, |fetch| bits / fetch.bits_per_s());
+            seconds += simulation.fetches().get(fetch).map_or(f64::NAN, |fetch| bits / fetch.bits_per_s());
         }
-        driver.pass(PAUSE)?;
+        simulation.pass(PAUSE)?;
     }
-    let renewed = driver.link_stats(FAR).map_or(0, |stats| stats.lanes_renewed);
+    let renewed = simulation.link_stats(FAR).map_or(0, |stats| stats.lanes_renewed);
     Ok((seconds / (runs.files - 1) as f64, renewed))
 }
 

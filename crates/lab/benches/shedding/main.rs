@@ -27,7 +27,7 @@ use oncewire_lab::corpus::Corpus;
 /// A table, and the function printing it.
 struct Bench {
     name: &'static str,
-    run: fn(&[Vec<u8>]) -> Result<(), oncewire_lab::driver::DriverError>,
+    run: fn(&[Vec<u8>]) -> Result<(), oncewire_lab::simulation::SimulationError>,
 }
 
 const BENCHES: [Bench; 7] = [

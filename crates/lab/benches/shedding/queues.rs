@@ -5,11 +5,11 @@ use std::time::Duration;
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::Shape;
 use oncewire_codec::{Layers, Plan};
-use oncewire_lab::driver::{DiskParams, DriverError, PathConfig, StoreConfig};
+use oncewire_lab::simulation::{DiskParams, PathConfig, SimulationError, StoreConfig};
 
 use crate::{files, table};
 
-pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
+pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), SimulationError> {
     let notes = "The second file of the table above by mrc:8:128, in Mbit/s with load shedding and, in brackets, without: \
                  small chunks in containers as the daemon's store has them, then each chunk with a read of its own. What \
                  waits at the far end of the line is the queue.";
@@ -32,7 +32,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
                 format!("{:.1} s", queue.as_secs_f64()),
             ];
             for seek in READS {
-                let second = |containers, shed| -> Result<f64, DriverError> {
+                let second = |containers, shed| -> Result<f64, SimulationError> {
                     let disk = DiskParams { seek, ..DiskParams::default() };
                     let store = StoreConfig { disk, disks: 1, memory: 0, containers, shed };
                     let gateways = files::gateways(plan, Shape::default(), store);

@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{Layers, Plan};
-use oncewire_lab::driver::{DiskParams, DriverError, GatewayConfig, PathConfig, StoreConfig};
+use oncewire_lab::simulation::{DiskParams, GatewayConfig, PathConfig, SimulationError, StoreConfig};
 use oncewire_netem::tcp::congestion::Policy;
 
 use crate::files::{self, gateways};
 use crate::table;
 
-pub(crate) fn run(files: &[Vec<u8>]) -> Result<(), DriverError> {
+pub(crate) fn run(files: &[Vec<u8>]) -> Result<(), SimulationError> {
     let files: Vec<Bytes> = files.iter().map(|file| Bytes::from(file.clone())).collect();
     let bytes: usize = files.iter().skip(1).map(Bytes::len).sum();
     let notes = format!(
@@ -37,7 +37,7 @@ pub(crate) fn run(files: &[Vec<u8>]) -> Result<(), DriverError> {
                 let store =
                     StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers, shed };
                 let gateways = GatewayConfig { window: WINDOW, ..gateways(plan, shape, store) };
-                Ok::<f64, DriverError>(direct / seconds(path, Some(gateways), &files)?)
+                Ok::<f64, SimulationError>(direct / seconds(path, Some(gateways), &files)?)
             };
             cells.push(format!("{:.2} ({:.2})", times(true)?, times(false)?));
         }
@@ -47,7 +47,11 @@ pub(crate) fn run(files: &[Vec<u8>]) -> Result<(), DriverError> {
 }
 
 /// Returns how long all files but the first take.
-fn seconds(path: PathConfig, gateways: Option<GatewayConfig>, files: &[Bytes]) -> Result<f64, DriverError> {
+fn seconds(
+    path: PathConfig,
+    gateways: Option<GatewayConfig>,
+    files: &[Bytes],
+) -> Result<f64, SimulationError> {
     let transfers = files::transfer(path, gateways, files)?;
     let each = transfers.iter().zip(files).skip(1);
     Ok(each.map(|(got, file)| 8.0 * file.len() as f64 / (got.megabits_per_s * 1e6)).sum())

@@ -12,7 +12,7 @@ use oncewire_netem::tcp::ConnectionId;
 
 use super::clients::REQUEST_BYTES;
 use super::store::ChunkStore;
-use super::{Driver, DriverError, Due, FAR, GatewayConfig, NEAR};
+use super::{Due, FAR, GatewayConfig, NEAR, Simulation, SimulationError};
 
 /// One gateway.
 pub(super) struct Gateway {
@@ -70,9 +70,9 @@ impl Gateway {
     }
 }
 
-impl Driver {
+impl Simulation {
     /// Executes a link's requests to its shell; returns whether there were any.
-    pub(super) fn handle_link_events(&mut self, side: usize) -> Result<bool, DriverError> {
+    pub(super) fn handle_link_events(&mut self, side: usize) -> Result<bool, SimulationError> {
         let (mut any, now) = (false, self.now);
         while let Some(event) = self.gateway(side).and_then(|gateway| gateway.link.poll_event()) {
             any = true;
@@ -102,7 +102,7 @@ impl Driver {
     }
 
     /// Exchanges hellos.
-    pub(super) fn raise_lane(&mut self, connection: ConnectionId) -> Result<(), DriverError> {
+    pub(super) fn raise_lane(&mut self, connection: ConnectionId) -> Result<(), SimulationError> {
         let (Some([near, far]), Some((lane, role))) = (&mut self.gateways, self.wires.lane(connection))
         else {
             return Ok(());
@@ -175,7 +175,7 @@ impl Driver {
     }
 
     /// Reads a client's incoming bytes.
-    fn read_file(&mut self, flow: FlowId) -> Result<(), DriverError> {
+    fn read_file(&mut self, flow: FlowId) -> Result<(), SimulationError> {
         let now = self.now;
         let Some(&index) = self.flows.get(&flow) else { return Ok(()) };
         let (Some([near, _]), Some(fetch)) = (&mut self.gateways, self.fetches.get_mut(index)) else {
@@ -185,9 +185,10 @@ impl Driver {
             match received {
                 Received::Opened(Ok(_)) => {}
                 Received::Data(bytes) => {
-                    fetch
-                        .receive(&bytes, now)
-                        .map_err(|changed| DriverError::Changed { fetch: index, offset: changed.offset })?;
+                    fetch.receive(&bytes, now).map_err(|changed| SimulationError::Changed {
+                        fetch: index,
+                        offset: changed.offset,
+                    })?;
                     near.link.handle_consumed(flow, bytes.len(), now);
                 }
                 Received::Finished if fetch.received() == fetch.len() => {
@@ -195,7 +196,7 @@ impl Driver {
                     near.link.finish_flow(flow, now);
                 }
                 Received::Opened(Err(_)) | Received::Finished | Received::Reset(_) => {
-                    return Err(DriverError::Broken { fetch: index });
+                    return Err(SimulationError::Broken { fetch: index });
                 }
             }
         }

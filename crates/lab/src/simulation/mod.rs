@@ -37,7 +37,7 @@ use wires::{Wires, network_side, side_index};
 
 /// The parameters of a simulation.
 #[derive(Clone, Debug)]
-pub struct DriverConfig {
+pub struct SimulationConfig {
     /// The path between both sides.
     pub path: PathConfig,
     /// The gateways; `None`: clients connect through.
@@ -96,8 +96,8 @@ pub struct StoreConfig {
 }
 
 /// A simulation, and its results so far.
-pub struct Driver {
-    config: DriverConfig,
+pub struct Simulation {
+    config: SimulationConfig,
     now: Now,
     due: Queue<Due>,
     wires: Wires,
@@ -109,7 +109,7 @@ pub struct Driver {
 
 /// Why a simulation did not go on; always a mistake in the code or in the configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum DriverError {
+pub enum SimulationError {
     /// There is no such path.
     #[error(transparent)]
     Path(#[from] ParamsError),
@@ -157,14 +157,14 @@ enum Due {
     DiskDone(usize),
 }
 
-impl Driver {
+impl Simulation {
     /// Starts both gateways and lets them meet.
     ///
     /// # Errors
     /// An impossible path.
-    pub fn new(config: DriverConfig) -> Result<Self, DriverError> {
+    pub fn new(config: SimulationConfig) -> Result<Self, SimulationError> {
         let now = Now::from_secs(100);
-        let mut driver = Self {
+        let mut simulation = Self {
             now,
             due: Queue::default(),
             wires: Wires::new(config.path)?,
@@ -175,8 +175,8 @@ impl Driver {
             config,
         };
         // Lanes are dialled one after the other, and the round trip is learnt from pings.
-        driver.pass(MEETING.max(20 * driver.config.path.round_trip))?;
-        Ok(driver)
+        simulation.pass(MEETING.max(20 * simulation.config.path.round_trip))?;
+        Ok(simulation)
     }
 
     /// Returns the virtual time.
@@ -205,13 +205,13 @@ impl Driver {
     /// Goes on until everything is fetched, or given up by clients without gateways.
     ///
     /// # Errors
-    /// An impossible event, or [`DriverError::Stuck`] if it takes longer than `limit`.
-    pub fn run(&mut self, limit: Duration) -> Result<(), DriverError> {
+    /// An impossible event, or [`SimulationError::Stuck`] if it takes longer than `limit`.
+    pub fn run(&mut self, limit: Duration) -> Result<(), SimulationError> {
         let end = self.now + limit;
         loop {
             match self.fetches.iter().position(|fetch| !fetch.is_over()) {
                 None => return Ok(()),
-                Some(fetch) if !self.step(end)? => return Err(DriverError::Stuck { fetch }),
+                Some(fetch) if !self.step(end)? => return Err(SimulationError::Stuck { fetch }),
                 Some(_) => {}
             }
         }
@@ -221,7 +221,7 @@ impl Driver {
     ///
     /// # Errors
     /// An impossible event.
-    pub fn pass(&mut self, time: Duration) -> Result<(), DriverError> {
+    pub fn pass(&mut self, time: Duration) -> Result<(), SimulationError> {
         let end = self.now + time;
         while self.step(end)? {}
         self.now = end;
@@ -268,7 +268,7 @@ impl Driver {
     }
 
     /// Handles the next event; returns false if it is not due by `end`.
-    fn step(&mut self, end: Now) -> Result<bool, DriverError> {
+    fn step(&mut self, end: Now) -> Result<bool, SimulationError> {
         self.settle()?;
         let links = self.gateways.iter().flatten().filter_map(|gateway| gateway.link.poll_timeout());
         let others = [self.due.next_due(), self.wires.network.poll_timeout()];
@@ -293,7 +293,7 @@ impl Driver {
     }
 
     /// Moves everything movable without passing time.
-    fn settle(&mut self) -> Result<(), DriverError> {
+    fn settle(&mut self) -> Result<(), SimulationError> {
         loop {
             let mut any = false;
             while let Some(event) = self.wires.network.poll_event() {
@@ -311,7 +311,7 @@ impl Driver {
         }
     }
 
-    fn handle_network(&mut self, event: Event) -> Result<(), DriverError> {
+    fn handle_network(&mut self, event: Event) -> Result<(), SimulationError> {
         match event {
             Event::Incoming(connection) => self.wires.network.accept(connection, self.now),
             Event::Connected(connection) => self.handle_connected(connection),
@@ -342,7 +342,7 @@ impl Driver {
         connection: ConnectionId,
         side: usize,
         bytes: u64,
-    ) -> Result<(), DriverError> {
+    ) -> Result<(), SimulationError> {
         if let Some(fetch) = self.direct.get(&connection).copied() {
             self.wires.network.handle_consumed(connection, network_side(side), bytes, self.now);
             let Some(fetch) = self.fetches.get_mut(fetch) else { return Ok(()) };
@@ -382,7 +382,7 @@ impl Driver {
         }
     }
 
-    fn ask(&mut self, fetch: usize) -> Result<(), DriverError> {
+    fn ask(&mut self, fetch: usize) -> Result<(), SimulationError> {
         let Some([near, _]) = &mut self.gateways else {
             let connection = self.wires.connect(DIRECT, self.now)?;
             self.direct.insert(connection, fetch);
@@ -445,7 +445,7 @@ impl PathConfig {
     }
 }
 
-impl From<TooManyConnections> for DriverError {
+impl From<TooManyConnections> for SimulationError {
     fn from(_: TooManyConnections) -> Self {
         Self::Connections
     }

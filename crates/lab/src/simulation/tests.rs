@@ -1,4 +1,4 @@
-//! Times and bytes of the driver, derived from the path alone.
+//! Times and bytes of the simulation, derived from the path alone.
 
 use oncewire_codec::Layers;
 use oncewire_codec::entropy::Entropy;
@@ -28,16 +28,16 @@ fn gateways() -> GatewayConfig {
     }
 }
 
-fn driver(gateways: Option<GatewayConfig>) -> Driver {
-    Driver::new(DriverConfig { path: path(), gateways }).unwrap()
+fn simulation(gateways: Option<GatewayConfig>) -> Simulation {
+    Simulation::new(SimulationConfig { path: path(), gateways }).unwrap()
 }
 
 #[test]
 fn direct_fetch_takes_transmission_time_and_slow_start() {
-    let mut driver = driver(None);
-    driver.fetch(Corpus::new(1).random(1 << 20).into(), Duration::ZERO);
-    driver.run(60 * SECOND).unwrap();
-    let took = driver.fetches()[0].took().unwrap().as_secs_f64();
+    let mut simulation = simulation(None);
+    simulation.fetch(Corpus::new(1).random(1 << 20).into(), Duration::ZERO);
+    simulation.run(60 * SECOND).unwrap();
+    let took = simulation.fetches()[0].took().unwrap().as_secs_f64();
     // 1 MiB in packets of 1,500 bytes, and at least two round trips before the first.
     let least = 8.0 * (1 << 20) as f64 / 512e3 * 1500.0 / 1448.0 + 0.4;
     assert!((least..least * 1.1).contains(&took), "{took} s, at least {least}");
@@ -46,33 +46,33 @@ fn direct_fetch_takes_transmission_time_and_slow_start() {
 #[test]
 fn the_same_simulation_gives_the_same_times() {
     let run = || {
-        let mut driver = Driver::new(DriverConfig {
+        let mut simulation = Simulation::new(SimulationConfig {
             path: PathConfig { loss: 0.01, ..path() },
             gateways: Some(gateways()),
         })
         .unwrap();
         let file: Bytes = Corpus::new(2).text(300_000).into();
         for client in 0..3 {
-            driver.fetch(file.clone(), client * SECOND);
+            simulation.fetch(file.clone(), client * SECOND);
         }
-        driver.run(60 * SECOND).unwrap();
-        let finished: Vec<_> = driver.fetches().iter().map(|fetch| fetch.finished).collect();
-        (finished, driver.wire_bytes(FAR), driver.wire_bytes(NEAR))
+        simulation.run(60 * SECOND).unwrap();
+        let finished: Vec<_> = simulation.fetches().iter().map(|fetch| fetch.finished).collect();
+        (finished, simulation.wire_bytes(FAR), simulation.wire_bytes(NEAR))
     };
     assert_eq!(run(), run());
 }
 
 #[test]
 fn file_in_the_log_crosses_once() {
-    let mut driver = driver(Some(gateways()));
+    let mut simulation = simulation(Some(gateways()));
     let file: Bytes = Corpus::new(3).random(1 << 20).into();
-    driver.fetch(file.clone(), Duration::ZERO);
-    driver.run(60 * SECOND).unwrap();
-    let first = driver.wire_bytes(FAR);
+    simulation.fetch(file.clone(), Duration::ZERO);
+    simulation.run(60 * SECOND).unwrap();
+    let first = simulation.wire_bytes(FAR);
     assert!(first > 1 << 20);
-    driver.fetch(file, SECOND);
-    driver.run(60 * SECOND).unwrap();
-    assert!(driver.wire_bytes(FAR) - first < 1 << 14);
+    simulation.fetch(file, SECOND);
+    simulation.run(60 * SECOND).unwrap();
+    assert!(simulation.wire_bytes(FAR) - first < 1 << 14);
 }
 
 #[test]
@@ -81,13 +81,14 @@ fn window_of_256_kib_leaves_chunks_whole() {
         let disk = DiskParams { seek: Duration::from_millis(8), ..DiskParams::default() };
         let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed: false };
         let plan = Plan { layers: Layers::Names, ..gateways().plan };
-        let mut driver = driver(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
+        let mut simulation =
+            simulation(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
         let file: Bytes = Corpus::new(5).random(1 << 20).into();
         for _ in 0..2 {
-            driver.fetch(file.clone(), SECOND);
-            driver.run(60 * SECOND).unwrap();
+            simulation.fetch(file.clone(), SECOND);
+            simulation.run(60 * SECOND).unwrap();
         }
-        driver.link_stats(NEAR).unwrap().inbound.chunks.names.count
+        simulation.link_stats(NEAR).unwrap().inbound.chunks.names.count
     };
     // Whole blocks, but for one or two cut by a reading, as with a window as large as the file; blocks with ends by
     // credit were found in 260 to 285 pieces.
@@ -104,11 +105,12 @@ fn window_of_100_kib_leaves_chunks_behind_new_bytes_whole() {
         let disk = DiskParams { seek: Duration::from_millis(8), ..DiskParams::default() };
         let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed: false };
         let plan = Plan { layers: Layers::Names, ..gateways().plan };
-        let mut driver = driver(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
+        let mut simulation =
+            simulation(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
         let crossed = [&first, &second].map(|file| {
-            driver.fetch(file.clone().into(), SECOND);
-            driver.run(60 * SECOND).unwrap();
-            driver.wire_bytes(FAR)
+            simulation.fetch(file.clone().into(), SECOND);
+            simulation.run(60 * SECOND).unwrap();
+            simulation.wire_bytes(FAR)
         });
         crossed[1] - crossed[0]
     };
@@ -133,13 +135,14 @@ fn window_of_256_kib_delays_no_heavily_edited_file() {
         let disk = DiskParams { seek: Duration::from_millis(8), ..DiskParams::default() };
         let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed: false };
         let plan = Plan { layers: Layers::Names, ..gateways().plan };
-        let mut driver = driver(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
+        let mut simulation =
+            simulation(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
         let fetches = [&first, &second].map(|file| {
-            let fetch = driver.fetch(file.clone().into(), 10 * SECOND);
-            driver.run(60 * SECOND).unwrap();
+            let fetch = simulation.fetch(file.clone().into(), 10 * SECOND);
+            simulation.run(60 * SECOND).unwrap();
             fetch
         });
-        driver.fetches()[fetches[1]].took().unwrap().as_millis()
+        simulation.fetches()[fetches[1]].took().unwrap().as_millis()
     };
     // Credit comes back once a block is rebuilt: in records shared by several blocks, 300,000 bytes took a sixth
     // longer.
@@ -157,14 +160,14 @@ fn disk_much_slower_than_the_line_is_left_alone() {
     let second = corpus.edited(&first, 500);
     let took = |gateways: Option<GatewayConfig>| {
         let path = PathConfig { rate_bits_per_s: 50_000_000, ..path() };
-        let mut driver = Driver::new(DriverConfig { path, gateways }).unwrap();
+        let mut simulation = Simulation::new(SimulationConfig { path, gateways }).unwrap();
         // Long enough apart for everything learnt at first to be old.
         let fetches = [&first, &second].map(|file| {
-            let fetch = driver.fetch(file.clone().into(), 20 * SECOND);
-            driver.run(600 * SECOND).unwrap();
+            let fetch = simulation.fetch(file.clone().into(), 20 * SECOND);
+            simulation.run(600 * SECOND).unwrap();
             fetch
         });
-        driver.fetches()[fetches[1]].took().unwrap().as_secs_f64()
+        simulation.fetches()[fetches[1]].took().unwrap().as_secs_f64()
     };
     let store =
         |shed| StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: false, shed };
@@ -181,7 +184,7 @@ fn disk_much_slower_than_the_line_is_left_alone() {
 
 #[test]
 fn unfinished_transfer_is_reported() {
-    let mut driver = driver(Some(gateways()));
-    driver.fetch(Corpus::new(4).random(1 << 20).into(), Duration::ZERO);
-    assert_eq!(driver.run(SECOND), Err(DriverError::Stuck { fetch: 0 }));
+    let mut simulation = simulation(Some(gateways()));
+    simulation.fetch(Corpus::new(4).random(1 << 20).into(), Duration::ZERO);
+    assert_eq!(simulation.run(SECOND), Err(SimulationError::Stuck { fetch: 0 }));
 }
