@@ -25,18 +25,18 @@ fn edited(gateways: Option<GatewayConfig>) -> Duration {
         policy: Policy::Bbr,
         ..PathConfig::default()
     };
-    let mut simulation = Simulation::new(SimulationConfig { path, gateways }).unwrap();
+    let mut simulation = Simulation::new(SimulationConfig { path, gateways, ..Default::default() }).unwrap();
     let mut corpus = Corpus::new(14);
     let first = corpus.text(FILE_BYTES);
     let second = corpus.edited(&first, EDIT_EVERY);
     let mut took = Duration::ZERO;
     for file in [first, second] {
         let fetch = simulation.fetch(Bytes::from(file), Duration::ZERO);
-        while simulation.fetches()[fetch].took().is_none() {
+        while simulation.flows()[fetch].took().is_none() {
             assert!(simulation.now() < Duration::from_secs(600));
             simulation.pass(Duration::from_millis(100)).unwrap();
         }
-        took = simulation.fetches()[fetch].took().unwrap();
+        took = simulation.flows()[fetch].took().unwrap();
         simulation.pass(Duration::from_secs(10)).unwrap();
     }
     took
@@ -47,12 +47,12 @@ fn credit_for_names_comes_before_the_line_stands_still() {
     let store =
         StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: true, shed: true };
     let gateways = GatewayConfig {
-        plan: Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() },
+        plan: Some(Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() }),
         shape: Shape::default(),
         log_memory: 1 << 20,
         window: 512 << 10,
-        rate_limit: None,
         store: Some(store),
+        ..GatewayConfig::default()
     };
     let (alone, named) = (edited(None), edited(Some(gateways)));
     println!("{alone:?} without gateways, {named:?} with names");

@@ -9,7 +9,7 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::simulation::{
-    DiskParams, FAR, GatewayConfig, PathConfig, Simulation, SimulationConfig, StoreConfig,
+    DiskParams, FAR, FlowPlan, GatewayConfig, PathConfig, Simulation, SimulationConfig, StoreConfig,
 };
 
 const CLIENTS: u32 = 80;
@@ -46,12 +46,13 @@ impl Class {
             shed: true,
         };
         let gateways = GatewayConfig {
-            plan: Plan { layers: self.layers, entropy: Entropy::None, ..Plan::default() },
+            plan: Some(Plan { layers: self.layers, entropy: Entropy::None, ..Plan::default() }),
             shape: "mrc:8:128".parse().unwrap(),
             log_memory: self.log_memory,
             window: 256 << 10,
             rate_limit: self.rate_limit,
             store: Some(store),
+            ..GatewayConfig::default()
         };
         let path = PathConfig {
             rate_bits_per_s: 1_000_000,
@@ -59,16 +60,18 @@ impl Class {
             queue: SECOND,
             ..PathConfig::default()
         };
-        let mut simulation = Simulation::new(SimulationConfig { path, gateways: Some(gateways) }).unwrap();
+        let mut simulation =
+            Simulation::new(SimulationConfig { path, gateways: Some(gateways), ..Default::default() })
+                .unwrap();
         let mut corpus = Corpus::new(14);
         let film: Bytes = corpus.random(self.film_bytes).into();
         for client in 0..CLIENTS {
             let header = if self.headers { header(&mut corpus) } else { Bytes::new() };
-            simulation.fetch_with_header(header, film.clone(), client * SECOND);
+            simulation.open(FlowPlan::fetch(header, film.clone()), client * SECOND);
         }
         let before = simulation.wire_bytes(FAR);
         let mut lanes = 0;
-        while simulation.fetches().iter().any(|fetch| fetch.took().is_none()) {
+        while simulation.flows().iter().any(|fetch| fetch.took().is_none()) {
             assert!(simulation.now() < 3600 * SECOND);
             simulation.pass(SECOND).unwrap();
             lanes = lanes.max(simulation.link_stats(FAR).unwrap().lanes_busy);

@@ -42,14 +42,14 @@ fn simulation_with(shape: &str, path: PathConfig, store: StoreConfig) -> Simulat
     let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
     let shape: Shape = shape.parse().unwrap();
     let gateways = GatewayConfig {
-        plan,
+        plan: Some(plan),
         shape,
         log_memory: 16 << 20,
         window: WINDOW,
-        rate_limit: None,
         store: Some(store),
+        ..GatewayConfig::default()
     };
-    Simulation::new(SimulationConfig { path, gateways: Some(gateways) }).unwrap()
+    Simulation::new(SimulationConfig { path, gateways: Some(gateways), ..Default::default() }).unwrap()
 }
 
 fn files() -> [(&'static str, Vec<u8>); 3] {
@@ -64,8 +64,7 @@ fn fetch(simulation: &mut Simulation, file: &[u8]) -> (u64, u128) {
     let before = simulation.wire_bytes(FAR);
     let fetch = simulation.fetch(file.to_vec().into(), Duration::ZERO);
     simulation.run(600 * SECOND).unwrap();
-    let spent =
-        (simulation.wire_bytes(FAR) - before, simulation.fetches()[fetch].took().unwrap().as_micros());
+    let spent = (simulation.wire_bytes(FAR) - before, simulation.flows()[fetch].took().unwrap().as_micros());
     simulation.pass(5 * SECOND).unwrap();
     spent
 }

@@ -68,7 +68,14 @@ fn path() -> PathConfig {
 }
 
 pub(crate) fn gateways(plan: Plan, shape: Shape, store: StoreConfig) -> GatewayConfig {
-    GatewayConfig { plan, shape, log_memory: LOG, window: WINDOW, rate_limit: None, store: Some(store) }
+    GatewayConfig {
+        plan: Some(plan),
+        shape,
+        log_memory: LOG,
+        window: WINDOW,
+        store: Some(store),
+        ..GatewayConfig::default()
+    }
 }
 
 /// The result of one transfer.
@@ -83,13 +90,13 @@ pub(crate) fn transfer(
     gateways: Option<GatewayConfig>,
     files: &[Bytes],
 ) -> Result<Vec<Transfer>, SimulationError> {
-    let mut simulation = Simulation::new(SimulationConfig { path, gateways })?;
+    let mut simulation = Simulation::new(SimulationConfig { path, gateways, ..Default::default() })?;
     let mut transfers = Vec::new();
     for file in files {
         let before = simulation.wire_bytes(FAR);
         let fetch = simulation.fetch(file.clone(), Duration::ZERO);
         simulation.run(LIMIT)?;
-        let bits_per_s = simulation.fetches().get(fetch).map_or(0.0, |fetch| fetch.bits_per_s());
+        let bits_per_s = simulation.flows().get(fetch).map_or(0.0, |fetch| fetch.bits_per_s());
         let bytes = simulation.wire_bytes(FAR) - before;
         transfers.push(Transfer { bytes, megabits_per_s: bits_per_s / 1e6 });
         simulation.pass(PAUSE)?;

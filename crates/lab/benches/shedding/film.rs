@@ -7,8 +7,8 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::simulation::{
-    DiskParams, FAR, Fetch, GatewayConfig, PathConfig, Simulation, SimulationConfig, SimulationError,
-    StoreConfig,
+    DiskParams, FAR, Flow, FlowPlan, GatewayConfig, PathConfig, Simulation, SimulationConfig,
+    SimulationError, StoreConfig,
 };
 use oncewire_netem::tcp::congestion::Policy;
 
@@ -133,12 +133,13 @@ impl Class {
             shed: true,
         };
         let gateways = GatewayConfig {
-            plan: self.plan,
+            plan: Some(self.plan),
             shape: self.shape.parse().unwrap_or_default(),
             log_memory: 64 << 20,
             window: WINDOW,
             rate_limit: self.rate_limit,
             store: Some(store),
+            ..GatewayConfig::default()
         };
         let path = PathConfig {
             rate_bits_per_s: 1_000_000,
@@ -147,11 +148,12 @@ impl Class {
             policy: self.policy,
             ..PathConfig::default()
         };
-        let mut simulation = Simulation::new(SimulationConfig { path, gateways: Some(gateways) })?;
+        let mut simulation =
+            Simulation::new(SimulationConfig { path, gateways: Some(gateways), ..Default::default() })?;
         let mut corpus = Corpus::new(14);
         let film: Bytes = corpus.random(FILM_BYTES).into();
         for client in 0..CLIENTS {
-            simulation.fetch_with_header(header(&mut corpus), film.clone(), client * self.apart);
+            simulation.open(FlowPlan::fetch(header(&mut corpus), film.clone()), client * self.apart);
         }
         let before = simulation.wire_bytes(FAR);
         simulation.run(LIMIT)?;
@@ -165,14 +167,14 @@ impl Watched {
     }
 
     fn median_kbit_per_s(&self) -> f64 {
-        table::median(self.simulation.fetches().iter().map(Fetch::bits_per_s).collect()) / 1e3
+        table::median(self.simulation.flows().iter().map(Flow::bits_per_s).collect()) / 1e3
     }
 
     /// How long after asking each has to begin so as never to wait, the shortest first.
     fn head_starts(&self, kilobits_per_s: u64) -> Vec<Duration> {
-        let fetches = self.simulation.fetches().iter();
+        let flows = self.simulation.flows().iter();
         let mut starts: Vec<Duration> =
-            fetches.map(|fetch| fetch.head_start(1000 * kilobits_per_s).unwrap_or(Duration::MAX)).collect();
+            flows.map(|flow| flow.head_start(1000 * kilobits_per_s).unwrap_or(Duration::MAX)).collect();
         starts.sort_unstable();
         starts
     }
@@ -194,8 +196,8 @@ impl Watched {
 
     /// The clients with a transfer as fast as the film, and in brackets those without a wait.
     fn watchers(&self, kilobits_per_s: u64) -> String {
-        let is_as_fast = |fetch: &&Fetch| fetch.bits_per_s() >= 1e3 * kilobits_per_s as f64;
-        let as_fast = self.simulation.fetches().iter().filter(is_as_fast).count();
+        let is_as_fast = |flow: &&Flow| flow.bits_per_s() >= 1e3 * kilobits_per_s as f64;
+        let as_fast = self.simulation.flows().iter().filter(is_as_fast).count();
         format!("{as_fast} ({})", self.never_wait(kilobits_per_s))
     }
 }

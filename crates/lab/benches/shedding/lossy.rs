@@ -69,7 +69,7 @@ fn row(runs: &Runs, line: Line, with: GatewayConfig) -> Result<(), SimulationErr
             ..PathConfig::default()
         };
         alone += mean(runs, path, None, kibibytes)?.0;
-        let (seconds, lanes) = mean(runs, path, Some(with), kibibytes)?;
+        let (seconds, lanes) = mean(runs, path, Some(with.clone()), kibibytes)?;
         coded += seconds;
         renewed += lanes;
     }
@@ -93,7 +93,7 @@ fn mean(
     gateways: Option<GatewayConfig>,
     kibibytes: usize,
 ) -> Result<(f64, u64), SimulationError> {
-    let mut simulation = Simulation::new(SimulationConfig { path, gateways })?;
+    let mut simulation = Simulation::new(SimulationConfig { path, gateways, ..Default::default() })?;
     let mut corpus = Corpus::new(15);
     let mut seconds = 0.0;
     let mut file = Vec::new();
@@ -107,7 +107,7 @@ fn mean(
         let fetch = simulation.fetch(Bytes::from(file.clone()), Duration::ZERO);
         simulation.run(LIMIT)?;
         if number > 0 {
-            seconds += simulation.fetches().get(fetch).map_or(f64::NAN, |fetch| bits / fetch.bits_per_s());
+            seconds += simulation.flows().get(fetch).map_or(f64::NAN, |fetch| bits / fetch.bits_per_s());
         }
         simulation.pass(PAUSE)?;
     }
@@ -118,7 +118,13 @@ fn mean(
 fn gateways() -> GatewayConfig {
     let plan = Plan { layers: Layers::Log, entropy: Entropy::None, ..Plan::default() };
     let shape = Shape::default();
-    GatewayConfig { plan, shape, log_memory: 1 << 20, window: 4 << 20, rate_limit: None, store: None }
+    GatewayConfig {
+        plan: Some(plan),
+        shape,
+        log_memory: 1 << 20,
+        window: 4 << 20,
+        ..GatewayConfig::default()
+    }
 }
 
 const COLUMNS: [&str; 8] =

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use bytes::Bytes;
+use oncewire_codec::Now;
 use oncewire_codec::wanax::{NameKey, NamesConfig};
 use oncewire_codec::wire::{Destination, FlowId, LaneId, LaneRole};
-use oncewire_codec::{Now, Plan};
-use oncewire_link::{Adapt, Event, Link, LinkConfig, OpenRefused, OpenRequest, Received};
+use oncewire_link::{Adapt, Event, Link, LinkConfig, OpenRequest, Received};
 use oncewire_netem::tcp::ConnectionId;
 
-use super::clients::REQUEST_BYTES;
+use super::host::count_frames;
 use super::store::ChunkStore;
-use super::{Due, FAR, GatewayConfig, NEAR, Simulation, SimulationError};
+use super::wires::Made;
+use super::{Carrier, Due, FAR, GatewayConfig, NEAR, Simulation, SimulationError};
 
 /// One gateway.
 pub(super) struct Gateway {
@@ -23,7 +24,7 @@ pub(super) struct Gateway {
 }
 
 /// Starts both gateways.
-pub(super) fn pair(config: GatewayConfig, now: Now) -> [Gateway; 2] {
+pub(super) fn pair(config: &GatewayConfig, now: Now) -> [Gateway; 2] {
     [NEAR, FAR].map(|side| {
         let store = config.store.filter(|_| side == NEAR);
         let names = NamesConfig {
@@ -35,20 +36,10 @@ pub(super) fn pair(config: GatewayConfig, now: Now) -> [Gateway; 2] {
             clock_secs: 0,
         };
         let link = LinkConfig {
-            instance: side as u64 + 1,
-            secret: side as u64 + 7,
-            first: side == NEAR,
-            dialer: side == NEAR,
-            log_capacity: config.log_memory,
-            plan: config.plan,
-            rate_limit: config.rate_limit,
-            // There is no CPU time to save.
-            adapt: Adapt::Off,
-            initial_credit: config.window,
             names: Some(names),
             store: store.map(|_| STORE_ID),
             shed: store.is_some_and(|store| store.shed),
-            ..LinkConfig::default()
+            ..link_config(config, side)
         };
         Gateway {
             link: Link::new(link, now),
@@ -58,15 +49,21 @@ pub(super) fn pair(config: GatewayConfig, now: Now) -> [Gateway; 2] {
     })
 }
 
-impl Gateway {
-    /// Opens a flow and asks for a file on it.
-    pub(super) fn ask(&mut self, plan: Option<Plan>, now: Now) -> Result<FlowId, OpenRefused> {
-        let request =
-            OpenRequest { destination: Destination::from(SERVER), source: None, as_client: false, plan };
-        let flow = self.link.open_flow(request, now)?;
-        // A fresh flow takes bytes.
-        let _ = self.link.handle_payload(flow, Bytes::from_static(&[b' '; REQUEST_BYTES]), now);
-        Ok(flow)
+/// Returns the settings of a side's end, without names and store.
+pub(super) fn link_config(config: &GatewayConfig, side: usize) -> LinkConfig {
+    LinkConfig {
+        instance: side as u64 + 1,
+        secret: side as u64 + 7,
+        first: side == NEAR,
+        dialer: side == NEAR,
+        codecs: vec![Arc::clone(&config.codec)],
+        log_capacity: config.log_memory,
+        plan: config.plan.unwrap_or_default(),
+        rate_limit: config.rate_limit,
+        // A host's speed is fixed: its effort stays as planned.
+        adapt: Adapt::Off,
+        initial_credit: config.window,
+        ..LinkConfig::default()
     }
 }
 
@@ -92,9 +89,8 @@ impl Simulation {
                     }
                 }
                 Event::FlowOffered { flow, .. } => self.accept_flow(side, flow),
-                Event::FlowReadable(flow) if side == NEAR => self.read_file(flow)?,
-                Event::FlowReadable(flow) => self.read_request(flow),
-                Event::FlowWritable(flow) if side == FAR => self.serve_flow(flow),
+                Event::FlowReadable(flow) => self.read_flow(flow, side)?,
+                Event::FlowWritable(flow) => self.serve_flow(flow, side),
                 _ => {}
             }
         }
@@ -149,100 +145,159 @@ impl Simulation {
         }
     }
 
-    /// Writes the lanes' output while there is room; returns whether there was any.
+    /// Hands a side's unread bytes to its link, until its host is busy; returns whether there were any.
+    pub(super) fn read_lanes(&mut self, side: usize) -> Result<bool, SimulationError> {
+        let mut any = false;
+        while !self.hosts[side].is_busy(self.now)
+            && let Some((connection, bytes)) = self.unread[side].pop_front()
+        {
+            any = true;
+            self.read_lane(connection, side, bytes)?;
+            self.handle_link_events(side)?;
+        }
+        Ok(any)
+    }
+
+    /// Hands bytes received on a connection to the link.
+    pub(super) fn read_lane(
+        &mut self,
+        connection: ConnectionId,
+        side: usize,
+        bytes: u64,
+    ) -> Result<(), SimulationError> {
+        let now = self.now;
+        let Some((lane, _)) = self.wires.lane(connection) else { return Ok(()) };
+        let Some(input) = self.wires.arrive(connection, side, bytes, now) else { return Ok(()) };
+        let host = &mut self.hosts[side];
+        if host.is_modelled() {
+            host.receive(count_frames(input), now);
+        }
+        if let Some(gateway) = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side)) {
+            gateway.link.handle_input(lane, input, now)?;
+        }
+        self.await_host(side);
+        Ok(())
+    }
+
+    /// Writes the lanes' output while there is room and the host is free; returns whether there was any.
     pub(super) fn write_lanes(&mut self, side: usize) -> bool {
         let now = self.now;
         let Some(gateway) = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side)) else {
             return false;
         };
+        let host = &mut self.hosts[side];
         let mut any = false;
-        while let Some(lane) = gateway.ready.pop_first() {
+        while !host.is_busy(now)
+            && let Some(lane) = gateway.ready.pop_first()
+        {
             let link = &mut gateway.link;
             self.wires.write(lane, side, now, |out| {
+                let before = if host.is_modelled() { link.stats().delivered_out } else { 0 };
                 let made = link.poll_transmit(lane, now, out);
                 any |= made;
-                made
+                if host.is_modelled() {
+                    host.encode(link.stats().delivered_out - before, out, now);
+                }
+                Made { any: made, leaves_later: host.is_busy(now) }
             });
+            if host.is_busy(now) {
+                gateway.ready.insert(lane);
+            }
         }
+        self.await_host(side);
         any
     }
 
-    fn accept_flow(&mut self, side: usize, flow: FlowId) {
-        let now = self.now;
-        if let Some(gateway) = self.gateway(side) {
-            gateway.link.answer_flow(flow, Ok(SERVER), now);
+    /// Comes back when a busy host is free.
+    fn await_host(&mut self, side: usize) {
+        let host = &self.hosts[side];
+        if host.is_busy(self.now) {
+            self.due.push(host.free_at(self.now), Due::HostFree);
         }
     }
 
-    /// Reads a client's incoming bytes.
-    fn read_file(&mut self, flow: FlowId) -> Result<(), SimulationError> {
-        let now = self.now;
-        let Some(&index) = self.flows.get(&flow) else { return Ok(()) };
-        let (Some([near, _]), Some(fetch)) = (&mut self.gateways, self.fetches.get_mut(index)) else {
-            return Ok(());
-        };
-        while let Some(received) = near.link.poll_payload(flow, now) {
-            match received {
-                Received::Opened(Ok(_)) => {}
-                Received::Data(bytes) => {
-                    fetch.receive(&bytes, now).map_err(|changed| SimulationError::Changed {
-                        fetch: index,
-                        offset: changed.offset,
-                    })?;
-                    near.link.handle_consumed(flow, bytes.len(), now);
-                }
-                Received::Finished if fetch.received() == fetch.len() => {
-                    fetch.finished = Some(now);
-                    near.link.finish_flow(flow, now);
-                }
-                Received::Opened(Err(_)) | Received::Finished | Received::Reset(_) => {
-                    return Err(SimulationError::Broken { fetch: index });
-                }
-            }
+    /// Opens a flow on a link.
+    pub(super) fn open_on_link(&mut self, index: usize, opener: usize) -> Result<(), SimulationError> {
+        let (now, plan) = (self.now, self.config.gateways.as_ref().and_then(|config| config.plan));
+        let destination = Destination::from(SERVER);
+        let Some(gateway) = self.gateway(opener) else { return Ok(()) };
+        let request = OpenRequest { destination, source: None, as_client: false, plan };
+        let id = gateway.link.open_flow(request, now)?;
+        self.by_id.insert(id, index);
+        self.carriers.insert(index, Carrier::Link(id));
+        if let Some(flow) = self.flows.get_mut(index) {
+            flow.open(opener);
         }
         Ok(())
     }
 
-    /// Reads a server's incoming bytes.
-    fn read_request(&mut self, flow: FlowId) {
+    fn accept_flow(&mut self, side: usize, id: FlowId) {
         let now = self.now;
-        let fetch = self.flows.get(&flow).and_then(|fetch| self.fetches.get_mut(*fetch));
-        let (Some([_, far]), Some(fetch)) = (&mut self.gateways, fetch) else { return };
-        while let Some(received) = far.link.poll_payload(flow, now) {
-            if let Received::Data(bytes) = received {
-                fetch.asked += bytes.len();
-                far.link.handle_consumed(flow, bytes.len(), now);
-            }
+        if let Some(gateway) = self.gateway(side) {
+            gateway.link.answer_flow(id, Ok(SERVER), now);
         }
-        self.serve_flow(flow);
+        if let Some(flow) = self.by_id.get(&id).and_then(|flow| self.flows.get_mut(*flow)) {
+            flow.open(side);
+            self.serve_flow(id, side);
+        }
     }
 
-    /// Sends more of a file, as far as there is room.
-    fn serve_flow(&mut self, flow: FlowId) {
+    /// Reads an application's incoming bytes.
+    fn read_flow(&mut self, id: FlowId, side: usize) -> Result<(), SimulationError> {
         let now = self.now;
-        let fetch = self.flows.get(&flow).and_then(|fetch| self.fetches.get_mut(*fetch));
-        let (Some([_, far]), Some(fetch)) = (&mut self.gateways, fetch) else { return };
-        if fetch.asked < REQUEST_BYTES || fetch.is_finished_serving {
-            return;
+        let Some(&index) = self.by_id.get(&id) else { return Ok(()) };
+        let Some(flow) = self.flows.get_mut(index) else { return Ok(()) };
+        let Some(gateway) = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side)) else {
+            return Ok(());
+        };
+        let host = &mut self.hosts[side];
+        while let Some(received) = gateway.link.poll_payload(id, now) {
+            match received {
+                Received::Opened(Ok(_)) => {}
+                Received::Data(bytes) => {
+                    host.decode(bytes.len() as u64, now);
+                    flow.receive(side, &bytes, host.free_at(now)).map_err(|changed| {
+                        SimulationError::Changed { flow: index, offset: changed.offset }
+                    })?;
+                    gateway.link.handle_consumed(id, bytes.len(), now);
+                }
+                Received::Finished if flow.receive_end(side, host.free_at(now)) => {}
+                _ if flow.is_over() => {}
+                Received::Opened(Err(_)) | Received::Finished | Received::Reset(_) => {
+                    return Err(SimulationError::Broken { flow: index });
+                }
+            }
         }
-        while !fetch.is_served() {
-            match far.link.handle_payload(flow, fetch.serve(READ_BYTES), now) {
+        self.await_host(side);
+        self.begin_turns(index, side);
+        Ok(())
+    }
+
+    /// Sends more of a side's turns, as far as there is room.
+    pub(super) fn serve_flow(&mut self, id: FlowId, side: usize) {
+        let now = self.now;
+        let flow = self.by_id.get(&id).and_then(|flow| self.flows.get_mut(*flow));
+        let gateway = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side));
+        let (Some(gateway), Some(flow)) = (gateway, flow) else { return };
+        while flow.ready(side) > 0 {
+            match gateway.link.handle_payload(id, flow.serve(side, READ_BYTES), now) {
                 Ok(room) if room > 0 => {}
                 _ => return,
             }
         }
-        fetch.is_finished_serving = true;
-        far.link.finish_flow(flow, now);
+        if flow.take_finish(side) {
+            gateway.link.finish_flow(id, now);
+        }
     }
 
-    fn gateway(&mut self, side: usize) -> Option<&mut Gateway> {
+    pub(super) fn gateway(&mut self, side: usize) -> Option<&mut Gateway> {
         self.gateways.as_mut()?.get_mut(side)
     }
 }
 
-/// The clients' destination.
+/// The destination of all flows.
 const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 80);
-/// A gateway's read size at a server.
+/// A gateway's read size at an application.
 const READ_BYTES: usize = 64 << 10;
 /// A gateway's hint memory, if there is room.
 const HINT_MEMORY: u64 = 64 << 20;

@@ -1,99 +1,47 @@
-//! Two gateways, a path and disks in virtual time.
+//! Any codec between two modelled hosts in virtual time.
 //!
-//! The links, codecs and names are those of the daemon. Modelled are the path (`oncewire-netem`: rate, delay, queue,
-//! loss, and TCP with slow start, common to all lanes and all direct connections), the disks of the near gateway's
-//! chunk store ([`DiskParams`]) and the applications: clients at the near side ask for files with a short request,
-//! servers at the far side send them. Lanes write records as the daemon's, and TLS hands out whole ones. Not
-//! modelled: CPU time, the bytes of TLS's handshake (its round trip is), and the networks behind the gateways; they
-//! cost no time.
+//! Links and codecs are those of the daemon, or one's own by a [`CodecFactory`](oncewire_link::CodecFactory). Modelled
+//! are the path (`oncewire-netem`: rate, delay, queue, loss, reordering, and TCP with slow start, common to all lanes
+//! and all direct connections), the hosts' CPU ([`HostConfig`]), the disks of the near gateway's chunk store
+//! ([`DiskParams`]) and the applications ([`FlowPlan`]). Lanes write records as the daemon's, and TLS hands out whole
+//! ones. Not modelled: the bytes of TLS's handshake (its round trip is), and the networks behind the gateways; they
+//! cost no time. A codec of single packets crosses the path without TCP and without a link: [`datagrams`].
 //!
-//! Time passes from event to event, so the same configuration gives the same times and bytes on every machine.
+//! Time passes from event to event, so the same configuration gives the same [`Report`] on every machine.
 
-mod clients;
+mod config;
+pub mod datagrams;
+mod direct;
 mod disk;
+mod flows;
 mod gateway;
+mod host;
 mod queue;
+mod report;
 mod store;
+mod trace;
 mod wires;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncewire_codec::wanax::Shape;
-use oncewire_codec::{Now, Plan};
-use oncewire_link::{FlowId, LaneRefused, LinkStats, OpenRefused, ProtocolError};
-use oncewire_netem::tcp::congestion::Policy;
-use oncewire_netem::tcp::{Account, ConnectionId, Event, TooManyConnections, Traffic};
-use oncewire_netem::{LinkParams, ParamsError, Queue as LinkQueue};
+use oncewire_codec::Now;
+use oncewire_link::{ConfigError, FlowId, LaneRefused, LinkStats, OpenRefused, ProtocolError};
+use oncewire_netem::ParamsError;
+use oncewire_netem::tcp::{ConnectionId, Event, TooManyConnections, Traffic};
 
-pub use clients::Fetch;
-use clients::REQUEST_BYTES;
+pub use config::{GatewayConfig, PathConfig, SimulationConfig, StoreConfig};
 pub use disk::{DiskParams, Health};
+pub use flows::{Flow, FlowPlan, Turn};
 use gateway::Gateway;
+use host::Host;
+pub use host::HostConfig;
 use queue::Queue;
+pub use report::{ClassReport, DirectionReport, Report};
 pub use store::StoreCounts;
+pub use trace::{TraceError, TraceProblem, parse_trace};
 use wires::{Wires, network_side, side_index};
-
-/// The parameters of a simulation.
-#[derive(Clone, Debug)]
-pub struct SimulationConfig {
-    /// The path between both sides.
-    pub path: PathConfig,
-    /// The gateways; `None`: clients connect through.
-    pub gateways: Option<GatewayConfig>,
-}
-
-/// A path with the same rate and delay both ways.
-#[derive(Clone, Copy, Debug)]
-pub struct PathConfig {
-    /// Bits a second, headers included.
-    pub rate_bits_per_s: u64,
-    /// The time to the far side and back while nothing waits.
-    pub round_trip: Duration,
-    /// The longest queue at each end, as the time for its bytes.
-    pub queue: Duration,
-    /// The share of lost packets.
-    pub loss: f64,
-    /// The congestion control of all connections.
-    pub policy: Policy,
-    /// Seed of packet losses.
-    pub seed: u64,
-}
-
-/// How both gateways are set up.
-#[derive(Clone, Copy, Debug)]
-pub struct GatewayConfig {
-    /// The plan of both codecs.
-    pub plan: Plan,
-    /// How chunks are cut.
-    pub shape: Shape,
-    /// The log of each direction, in bytes.
-    pub log_memory: u64,
-    /// Bytes sent by a flow before its first are consumed; the daemon's default is 512 KiB.
-    pub window: u64,
-    /// Bits a second sent by either side at most, so queues form in the gateways and not on the path; `None`: no
-    /// limit.
-    pub rate_limit: Option<u64>,
-    /// The near gateway's chunk store.
-    pub store: Option<StoreConfig>,
-}
-
-/// A chunk store.
-#[derive(Clone, Copy, Debug)]
-pub struct StoreConfig {
-    /// The properties of each disk.
-    pub disk: DiskParams,
-    /// How many there are, the own one and those of neighbours.
-    pub disks: usize,
-    /// The number of recently stored bytes still in the machine's memory, readable in no time.
-    pub memory: u64,
-    /// Whether chunks of less than 4 KiB lie with the block that brought them, as in the daemon's store, and one read
-    /// brings all of them; else each chunk takes a read, as in the paper.
-    pub containers: bool,
-    /// Whether chunks are requested from the far side when this is sooner.
-    pub shed: bool,
-}
 
 /// A simulation, and its results so far.
 pub struct Simulation {
@@ -101,10 +49,24 @@ pub struct Simulation {
     now: Now,
     due: Queue<Due>,
     wires: Wires,
+    hosts: [Host; 2],
     gateways: Option<[Gateway; 2]>,
-    fetches: Vec<Fetch>,
-    flows: BTreeMap<FlowId, usize>,
+    flows: Vec<Flow>,
+    carriers: BTreeMap<usize, Carrier>,
+    by_id: BTreeMap<FlowId, usize>,
     direct: BTreeMap<ConnectionId, usize>,
+    /// Bytes on lanes that a busy host has not read.
+    unread: [VecDeque<(ConnectionId, u64)>; 2],
+    /// When the gateways had met, and the bytes on the path until then.
+    met: Now,
+    met_bytes: [u64; 2],
+}
+
+/// The carrier of an open flow.
+#[derive(Clone, Copy, Debug)]
+enum Carrier {
+    Link(FlowId),
+    Direct(ConnectionId),
 }
 
 /// Why a simulation did not go on; always a mistake in the code or in the configuration.
@@ -113,6 +75,9 @@ pub enum SimulationError {
     /// There is no such path.
     #[error(transparent)]
     Path(#[from] ParamsError),
+    /// No link has these settings.
+    #[error("no link has these settings: {0}")]
+    Config(#[from] ConfigError),
     /// More connections than the model takes.
     #[error("the model of the network takes no more connections")]
     Connections,
@@ -125,57 +90,71 @@ pub enum SimulationError {
     /// A gateway did not open a flow.
     #[error("a flow was not opened: {0}")]
     Open(#[from] OpenRefused),
-    /// A client was given other bytes than the server sent.
-    #[error("fetch {fetch} came changed at byte {offset}")]
+    /// An application was given other bytes than the other sent.
+    #[error("flow {flow} came changed at byte {offset}")]
     Changed {
-        /// The index of the fetch.
-        fetch: usize,
+        /// The index of the flow.
+        flow: usize,
         /// The offset of the first difference.
         offset: usize,
     },
-    /// A client's stream ended otherwise than in order.
-    #[error("fetch {fetch} was broken off")]
+    /// A stream ended otherwise than in order.
+    #[error("flow {flow} was broken off")]
     Broken {
-        /// The index of the fetch.
-        fetch: usize,
+        /// The index of the flow.
+        flow: usize,
     },
-    /// Not all was fetched in the time given.
-    #[error("fetch {fetch} did not end in time")]
+    /// Not all flows ended in the time given.
+    #[error("flow {flow} did not end in time")]
     Stuck {
         /// The first stuck one.
-        fetch: usize,
+        flow: usize,
     },
 }
 
 /// Events with a time of their own.
 enum Due {
-    /// A client asks.
-    Ask(usize),
+    /// A flow is opened.
+    Open(usize),
+    /// An application has thought about its next turn.
+    Turn(usize, usize),
     /// Both ends of a lane have each other's hello.
     LaneUp(ConnectionId),
     /// A disk is done with its current request.
     DiskDone(usize),
+    /// A host may be done with its work.
+    HostFree,
 }
 
 impl Simulation {
     /// Starts both gateways and lets them meet.
     ///
     /// # Errors
-    /// An impossible path.
+    /// An impossible path, or settings of no link: a codec for packets, for one.
     pub fn new(config: SimulationConfig) -> Result<Self, SimulationError> {
         let now = Now::from_secs(100);
+        if let Some(config) = &config.gateways {
+            [NEAR, FAR].into_iter().try_for_each(|side| gateway::link_config(config, side).check())?;
+        }
         let mut simulation = Self {
             now,
             due: Queue::default(),
             wires: Wires::new(config.path)?,
-            gateways: config.gateways.map(|config| gateway::pair(config, now)),
-            fetches: Vec::new(),
-            flows: BTreeMap::new(),
+            hosts: config.hosts.map(Host::new),
+            gateways: config.gateways.as_ref().map(|config| gateway::pair(config, now)),
+            flows: Vec::new(),
+            carriers: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             direct: BTreeMap::new(),
+            unread: Default::default(),
+            met: now,
+            met_bytes: [0; 2],
             config,
         };
         // Lanes are dialled one after the other, and the round trip is learnt from pings.
         simulation.pass(MEETING.max(20 * simulation.config.path.round_trip))?;
+        simulation.met = simulation.now;
+        simulation.met_bytes = [NEAR, FAR].map(|side| simulation.wire_bytes(side));
         Ok(simulation)
     }
 
@@ -184,34 +163,39 @@ impl Simulation {
         self.now
     }
 
-    /// Lets a client ask for `file` after some time; returns the number of the fetch.
+    /// Lets a client ask for `file` after some time; returns the number of the flow.
     pub fn fetch(&mut self, file: Bytes, after: Duration) -> usize {
-        self.fetch_with_header(Bytes::new(), file, after)
+        self.open(FlowPlan::fetch(Bytes::new(), file), after)
     }
 
-    /// The same for a server with a header before the file.
-    pub fn fetch_with_header(&mut self, header: Bytes, file: Bytes, after: Duration) -> usize {
-        let fetch = self.fetches.len();
-        self.fetches.push(Fetch::new(header, file, self.now + after));
-        self.due.push(self.now + after, Due::Ask(fetch));
-        fetch
+    /// Opens a flow after some time; returns its number.
+    pub fn open(&mut self, plan: FlowPlan, after: Duration) -> usize {
+        let (flow, at) = (self.flows.len(), self.now + after);
+        self.flows.push(Flow::new(plan, at));
+        self.due.push(at, Due::Open(flow));
+        flow
     }
 
-    /// Returns all fetches, by number.
-    pub fn fetches(&self) -> &[Fetch] {
-        &self.fetches
+    /// Returns all flows, by number.
+    pub fn flows(&self) -> &[Flow] {
+        &self.flows
     }
 
-    /// Goes on until everything is fetched, or given up by clients without gateways.
+    /// Returns the results so far, without the gateways' meeting.
+    pub fn report(&self) -> Report {
+        Report::new(self)
+    }
+
+    /// Goes on until all flows have ended, or were given up by applications without gateways.
     ///
     /// # Errors
     /// An impossible event, or [`SimulationError::Stuck`] if it takes longer than `limit`.
     pub fn run(&mut self, limit: Duration) -> Result<(), SimulationError> {
         let end = self.now + limit;
         loop {
-            match self.fetches.iter().position(|fetch| !fetch.is_over()) {
+            match self.flows.iter().position(|flow| !flow.is_over()) {
                 None => return Ok(()),
-                Some(fetch) if !self.step(end)? => return Err(SimulationError::Stuck { fetch }),
+                Some(flow) if !self.step(end)? => return Err(SimulationError::Stuck { flow }),
                 Some(_) => {}
             }
         }
@@ -284,9 +268,11 @@ impl Simulation {
         }
         while let Some(due) = self.due.pop_due(self.now) {
             match due {
-                Due::Ask(fetch) => self.ask(fetch)?,
+                Due::Open(flow) => self.open_flow(flow)?,
+                Due::Turn(flow, side) => self.begin_turns(flow, side),
                 Due::LaneUp(connection) => self.raise_lane(connection)?,
                 Due::DiskDone(disk) => self.finish_read(disk),
+                Due::HostFree => {}
             }
         }
         Ok(true)
@@ -301,6 +287,7 @@ impl Simulation {
                 any = true;
             }
             for side in [NEAR, FAR] {
+                any |= self.read_lanes(side)?;
                 any |= self.handle_link_events(side)?;
                 self.serve_store(side);
                 any |= self.write_lanes(side);
@@ -313,28 +300,25 @@ impl Simulation {
 
     fn handle_network(&mut self, event: Event) -> Result<(), SimulationError> {
         match event {
-            Event::Incoming(connection) => self.wires.network.accept(connection, self.now),
+            Event::Incoming(connection) => {
+                self.wires.network.accept(connection, self.now);
+                self.accept_direct(connection);
+            }
+            Event::Connected(connection) if self.wires.lane(connection).is_some() => {
+                // TLS, and the hellos behind it.
+                self.due.push(self.now + self.config.path.round_trip, Due::LaneUp(connection));
+            }
             Event::Connected(connection) => self.handle_connected(connection),
             Event::Failed(connection, _) => self.handle_lost(connection, NEAR),
             Event::Readable { connection, side, bytes } => {
                 self.handle_readable(connection, side_index(side), bytes)?;
             }
             Event::Writable { connection, side } => self.handle_writable(connection, side_index(side)),
-            Event::Finished { connection, .. } => self.finish_direct(connection),
+            Event::Finished { connection, side } => self.finish_direct(connection, side_index(side)),
             Event::Reset { connection, side } => self.handle_lost(connection, side_index(side)),
             Event::Closed(connection) => self.wires.forget(connection),
         }
         Ok(())
-    }
-
-    fn handle_connected(&mut self, connection: ConnectionId) {
-        if self.wires.lane(connection).is_some() {
-            // TLS, and the hellos behind it.
-            self.due.push(self.now + self.config.path.round_trip, Due::LaneUp(connection));
-        } else {
-            let (side, request) = (network_side(NEAR), REQUEST_BYTES as u64);
-            self.wires.network.handle_written(connection, side, request, self.now);
-        }
     }
 
     fn handle_readable(
@@ -343,104 +327,63 @@ impl Simulation {
         side: usize,
         bytes: u64,
     ) -> Result<(), SimulationError> {
-        if let Some(fetch) = self.direct.get(&connection).copied() {
-            self.wires.network.handle_consumed(connection, network_side(side), bytes, self.now);
-            let Some(fetch) = self.fetches.get_mut(fetch) else { return Ok(()) };
-            if side == NEAR {
-                fetch.receive_count(bytes as usize, self.now);
-            } else {
-                fetch.asked += bytes as usize;
-                self.serve_direct(connection);
-            }
-            return Ok(());
-        }
-        let Some((lane, _)) = self.wires.lane(connection) else { return Ok(()) };
-        let Some(input) = self.wires.arrive(connection, side, bytes, self.now) else { return Ok(()) };
-        if let Some(gateway) = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side)) {
-            gateway.link.handle_input(lane, input, self.now)?;
+        if self.direct.contains_key(&connection) {
+            self.read_direct(connection, side, bytes);
+        } else if self.hosts[side].is_modelled() {
+            self.unread[side].push_back((connection, bytes));
+        } else {
+            self.read_lane(connection, side, bytes)?;
         }
         Ok(())
     }
 
     fn handle_writable(&mut self, connection: ConnectionId, side: usize) {
         if self.direct.contains_key(&connection) {
-            self.serve_direct(connection);
+            self.serve_direct(connection, side);
         } else if let Some((lane, _)) = self.wires.lane(connection)
-            && let Some(gateway) = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side))
+            && let Some(gateway) = self.gateway(side)
         {
             gateway.ready.insert(lane);
         }
     }
 
     fn handle_lost(&mut self, connection: ConnectionId, side: usize) {
-        if let Some(fetch) = self.direct.get(&connection).and_then(|fetch| self.fetches.get_mut(*fetch)) {
-            fetch.is_given_up = true;
+        let now = self.now;
+        if let Some(flow) = self.direct.get(&connection).and_then(|flow| self.flows.get_mut(*flow)) {
+            flow.is_given_up = true;
         } else if let Some((lane, _)) = self.wires.lane(connection)
-            && let Some(gateway) = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side))
+            && let Some(gateway) = self.gateway(side)
         {
-            gateway.link.handle_lane_ended(lane, self.now);
+            gateway.link.handle_lane_ended(lane, now);
         }
     }
 
-    fn ask(&mut self, fetch: usize) -> Result<(), SimulationError> {
-        let Some([near, _]) = &mut self.gateways else {
-            let connection = self.wires.connect(DIRECT, self.now)?;
-            self.direct.insert(connection, fetch);
-            return Ok(());
-        };
-        let flow = near.ask(self.config.gateways.map(|config| config.plan), self.now)?;
-        self.flows.insert(flow, fetch);
+    /// Opens a flow by its gateway, or through.
+    fn open_flow(&mut self, flow: usize) -> Result<(), SimulationError> {
+        let Some(opener) = self.flows.get(flow).map(Flow::opener) else { return Ok(()) };
+        if self.gateways.is_some() {
+            self.open_on_link(flow, opener)?;
+        } else {
+            let connection = self.wires.connect(direct::ACCOUNT, opener, self.now)?;
+            self.direct.insert(connection, flow);
+            self.carriers.insert(flow, Carrier::Direct(connection));
+        }
+        for side in [opener, 1 - opener] {
+            self.begin_turns(flow, side);
+        }
         Ok(())
     }
 
-    fn serve_direct(&mut self, connection: ConnectionId) {
-        let Some(fetch) = self.direct.get(&connection).and_then(|fetch| self.fetches.get_mut(*fetch)) else {
-            return;
-        };
-        if fetch.asked < REQUEST_BYTES {
-            return;
+    /// Begins a side's possible turns, and hands their bytes over.
+    fn begin_turns(&mut self, index: usize, side: usize) {
+        let Some(flow) = self.flows.get_mut(index) else { return };
+        if let Some(until) = flow.begin_turns(side, self.now) {
+            self.due.push(until, Due::Turn(index, side));
         }
-        let far = network_side(FAR);
-        let room = self.wires.network.room(connection, far);
-        let len = fetch.serve(room as usize).len();
-        self.wires.network.handle_written(connection, far, len as u64, self.now);
-        if fetch.is_served() {
-            self.wires.network.finish(connection, far, self.now);
-        }
-    }
-
-    fn finish_direct(&mut self, connection: ConnectionId) {
-        if let Some(fetch) = self.direct.get(&connection).and_then(|fetch| self.fetches.get_mut(*fetch)) {
-            fetch.finished.get_or_insert(self.now);
-            self.wires.network.finish(connection, network_side(NEAR), self.now);
-        }
-    }
-}
-
-impl Default for PathConfig {
-    /// 10 Mbit/s and 50 ms, with as long a queue, no loss, CUBIC.
-    fn default() -> Self {
-        Self {
-            rate_bits_per_s: 10_000_000,
-            round_trip: Duration::from_millis(50),
-            queue: Duration::from_millis(50),
-            loss: 0.0,
-            policy: Policy::Cubic,
-            seed: 0,
-        }
-    }
-}
-
-impl PathConfig {
-    /// Returns the settings of one side's outgoing link.
-    fn params(&self, side: u64) -> LinkParams {
-        LinkParams {
-            rate_bits_per_s: Some(self.rate_bits_per_s),
-            delay: self.round_trip / 2,
-            loss: self.loss,
-            queue: LinkQueue::Time(self.queue),
-            seed: 2 * self.seed + side,
-            ..LinkParams::default()
+        match self.carriers.get(&index) {
+            Some(Carrier::Link(id)) => self.serve_flow(*id, side),
+            Some(Carrier::Direct(connection)) => self.serve_direct(*connection, side),
+            None => {}
         }
     }
 }
@@ -451,13 +394,11 @@ impl From<TooManyConnections> for SimulationError {
     }
 }
 
-/// The side of the clients, with the store; it dials.
+/// The side with the store; it dials.
 pub const NEAR: usize = 0;
-/// The side of the servers.
+/// The other side.
 pub const FAR: usize = 1;
 
-/// The account of connections past the gateways.
-const DIRECT: Account = Account(1);
 /// How long gateways have at least before anything is asked for.
 const MEETING: Duration = Duration::from_secs(5);
 

@@ -1,7 +1,7 @@
 //! Times and bytes of the simulation, derived from the path alone.
 
-use oncewire_codec::Layers;
 use oncewire_codec::entropy::Entropy;
+use oncewire_codec::{Layers, Plan};
 
 use super::*;
 use crate::corpus::Corpus;
@@ -17,19 +17,21 @@ fn path() -> PathConfig {
     }
 }
 
+fn plan(layers: Layers) -> Plan {
+    Plan { layers, entropy: Entropy::None, ..Plan::default() }
+}
+
 fn gateways() -> GatewayConfig {
     GatewayConfig {
-        plan: Plan { entropy: Entropy::None, ..Plan::default() },
-        shape: Shape::default(),
+        plan: Some(plan(Layers::default())),
         log_memory: 16 << 20,
         window: 256 << 10,
-        rate_limit: None,
-        store: None,
+        ..GatewayConfig::default()
     }
 }
 
 fn simulation(gateways: Option<GatewayConfig>) -> Simulation {
-    Simulation::new(SimulationConfig { path: path(), gateways }).unwrap()
+    Simulation::new(SimulationConfig { path: path(), gateways, ..Default::default() }).unwrap()
 }
 
 #[test]
@@ -37,7 +39,7 @@ fn direct_fetch_takes_transmission_time_and_slow_start() {
     let mut simulation = simulation(None);
     simulation.fetch(Corpus::new(1).random(1 << 20).into(), Duration::ZERO);
     simulation.run(60 * SECOND).unwrap();
-    let took = simulation.fetches()[0].took().unwrap().as_secs_f64();
+    let took = simulation.flows()[0].took().unwrap().as_secs_f64();
     // 1 MiB in packets of 1,500 bytes, and at least two round trips before the first.
     let least = 8.0 * (1 << 20) as f64 / 512e3 * 1500.0 / 1448.0 + 0.4;
     assert!((least..least * 1.1).contains(&took), "{took} s, at least {least}");
@@ -49,6 +51,7 @@ fn the_same_simulation_gives_the_same_times() {
         let mut simulation = Simulation::new(SimulationConfig {
             path: PathConfig { loss: 0.01, ..path() },
             gateways: Some(gateways()),
+            ..Default::default()
         })
         .unwrap();
         let file: Bytes = Corpus::new(2).text(300_000).into();
@@ -56,7 +59,7 @@ fn the_same_simulation_gives_the_same_times() {
             simulation.fetch(file.clone(), client * SECOND);
         }
         simulation.run(60 * SECOND).unwrap();
-        let finished: Vec<_> = simulation.fetches().iter().map(|fetch| fetch.finished).collect();
+        let finished: Vec<_> = simulation.flows().iter().map(|flow| flow.finished()).collect();
         (finished, simulation.wire_bytes(FAR), simulation.wire_bytes(NEAR))
     };
     assert_eq!(run(), run());
@@ -80,7 +83,7 @@ fn window_of_256_kib_leaves_chunks_whole() {
     let names = |window| {
         let disk = DiskParams { seek: Duration::from_millis(8), ..DiskParams::default() };
         let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed: false };
-        let plan = Plan { layers: Layers::Names, ..gateways().plan };
+        let plan = Some(plan(Layers::Names));
         let mut simulation =
             simulation(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
         let file: Bytes = Corpus::new(5).random(1 << 20).into();
@@ -104,7 +107,7 @@ fn window_of_100_kib_leaves_chunks_behind_new_bytes_whole() {
     let crossed = |window| {
         let disk = DiskParams { seek: Duration::from_millis(8), ..DiskParams::default() };
         let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed: false };
-        let plan = Plan { layers: Layers::Names, ..gateways().plan };
+        let plan = Some(plan(Layers::Names));
         let mut simulation =
             simulation(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
         let crossed = [&first, &second].map(|file| {
@@ -134,7 +137,7 @@ fn window_of_256_kib_delays_no_heavily_edited_file() {
     let took_ms = |window| {
         let disk = DiskParams { seek: Duration::from_millis(8), ..DiskParams::default() };
         let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed: false };
-        let plan = Plan { layers: Layers::Names, ..gateways().plan };
+        let plan = Some(plan(Layers::Names));
         let mut simulation =
             simulation(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
         let fetches = [&first, &second].map(|file| {
@@ -142,7 +145,7 @@ fn window_of_256_kib_delays_no_heavily_edited_file() {
             simulation.run(60 * SECOND).unwrap();
             fetch
         });
-        simulation.fetches()[fetches[1]].took().unwrap().as_millis()
+        simulation.flows()[fetches[1]].took().unwrap().as_millis()
     };
     // Credit comes back once a block is rebuilt: in records shared by several blocks, 300,000 bytes took a sixth
     // longer.
@@ -160,18 +163,19 @@ fn disk_much_slower_than_the_line_is_left_alone() {
     let second = corpus.edited(&first, 500);
     let took = |gateways: Option<GatewayConfig>| {
         let path = PathConfig { rate_bits_per_s: 50_000_000, ..path() };
-        let mut simulation = Simulation::new(SimulationConfig { path, gateways }).unwrap();
+        let mut simulation =
+            Simulation::new(SimulationConfig { path, gateways, ..Default::default() }).unwrap();
         // Long enough apart for everything learnt at first to be old.
         let fetches = [&first, &second].map(|file| {
             let fetch = simulation.fetch(file.clone().into(), 20 * SECOND);
             simulation.run(600 * SECOND).unwrap();
             fetch
         });
-        simulation.fetches()[fetches[1]].took().unwrap().as_secs_f64()
+        simulation.flows()[fetches[1]].took().unwrap().as_secs_f64()
     };
     let store =
         |shed| StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: false, shed };
-    let plan = Plan { layers: Layers::Names, ..gateways().plan };
+    let plan = Some(plan(Layers::Names));
     let with =
         |shed| took(Some(GatewayConfig { plan, window: 4 << 20, store: Some(store(shed)), ..gateways() }));
     let [direct, on, off] = [took(None), with(true), with(false)];
@@ -186,5 +190,5 @@ fn disk_much_slower_than_the_line_is_left_alone() {
 fn unfinished_transfer_is_reported() {
     let mut simulation = simulation(Some(gateways()));
     simulation.fetch(Corpus::new(4).random(1 << 20).into(), Duration::ZERO);
-    assert_eq!(simulation.run(SECOND), Err(SimulationError::Stuck { fetch: 0 }));
+    assert_eq!(simulation.run(SECOND), Err(SimulationError::Stuck { flow: 0 }));
 }

@@ -47,14 +47,19 @@ impl Wires {
         Ok(Self { network, path, lanes: BTreeMap::new(), names: BTreeMap::new(), next_lane: 1 })
     }
 
-    /// Opens a connection from the near side, for `account`.
-    pub(super) fn connect(&mut self, account: Account, now: Now) -> Result<ConnectionId, TooManyConnections> {
-        self.network.connect(Side::Near, self.path.policy, account, now)
+    /// Opens a connection from a side, for `account`.
+    pub(super) fn connect(
+        &mut self,
+        account: Account,
+        opener: usize,
+        now: Now,
+    ) -> Result<ConnectionId, TooManyConnections> {
+        self.network.connect(network_side(opener), self.path.policy, account, now)
     }
 
     /// Dials a lane.
     pub(super) fn dial(&mut self, role: LaneRole, now: Now) -> Result<(), TooManyConnections> {
-        let connection = self.connect(LANES, now)?;
+        let connection = self.connect(LANES, NEAR, now)?;
         let lane = LaneId(self.next_lane);
         self.next_lane += 1;
         for side in [Side::Near, Side::Far] {
@@ -100,26 +105,26 @@ impl Wires {
         Some(&mut to.input)
     }
 
-    /// Writes the output of a side of a lane, filled up by `make` while there is room; returns whether all of it
-    /// could be written.
+    /// Writes the output of a side of a lane, filled up by `make` while there is room. Frames that leave later stay
+    /// for the next call.
     pub(super) fn write(
         &mut self,
         lane: LaneId,
         side: usize,
         now: Now,
-        mut make: impl FnMut(&mut Vec<u8>) -> bool,
-    ) -> bool {
-        let Some(connection) = self.names.get(&lane).copied() else { return true };
-        let Some(wire) = self.lanes.get_mut(&connection) else { return true };
-        let Some(end) = wire.ends.get_mut(side) else { return true };
+        mut make: impl FnMut(&mut Vec<u8>) -> Made,
+    ) {
+        let Some(connection) = self.names.get(&lane).copied() else { return };
+        let Some(wire) = self.lanes.get_mut(&connection) else { return };
+        let Some(end) = wire.ends.get_mut(side) else { return };
         loop {
-            if end.unsent.is_empty() {
-                let room = self.network.room(connection, network_side(side));
+            if end.unsent.is_empty() && self.network.room(connection, network_side(side)) > 0 {
                 let mut frames = Vec::new();
-                if room > 0 && !make(&mut frames) {
-                    return true;
-                }
+                let made = make(&mut frames);
                 seal(&frames, &mut end.unsent);
+                if !made.any || made.leaves_later {
+                    return;
+                }
             }
             let room = self.network.room(connection, network_side(side));
             let len = (room as usize).min(end.unsent.len());
@@ -127,7 +132,7 @@ impl Wires {
             // Without room this asks to be told of it.
             self.network.handle_written(connection, network_side(side), len as u64, now);
             if len == 0 {
-                return false;
+                return;
             }
         }
     }
@@ -159,6 +164,14 @@ impl Wires {
             self.names.remove(&wire.lane);
         }
     }
+}
+
+/// The outcome of asking a link for frames.
+pub(super) struct Made {
+    /// Whether there were any.
+    pub(super) any: bool,
+    /// Whether the host still works on them.
+    pub(super) leaves_later: bool,
 }
 
 /// Puts frames into records, as long as the daemon's.
