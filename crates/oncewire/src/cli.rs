@@ -116,7 +116,7 @@ Columns of --destinations, of flows on links, ended or open:
   NOT CODED        the share of DELIVERED that was copied as it is, and why
 A row lacks what its destination moved before it had one: no more than a
 thousandth of all that was delivered. No byte is in two rows or in none.
-docs/reference/json.md says more, under the same words of --json.";
+docs/reference/json.md explains each key of --json.";
 
 /// A manual page.
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -12,7 +12,7 @@ pub enum Obstacle {
     #[error("{path} is a file, not a directory; move it, or choose another path", path = .0.display())]
     File(PathBuf),
     /// The lock is a directory.
-    #[error("{path} is a directory, and a file is to be there: remove it, or choose another directory", path = .0.display())]
+    #[error("{path} is a directory in the place of a lock file; remove it, or choose another path", path = .0.display())]
     Lock(PathBuf),
 }
 

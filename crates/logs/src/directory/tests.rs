@@ -146,7 +146,7 @@ fn directory_in_place_of_the_lock_is_named() {
     fs::create_dir(&lock).unwrap();
     let (logs, _) = open_in(dir.path(), &[owner(&[7])]).unwrap();
     let why = logs.not_kept().why().unwrap();
-    assert!(why.contains(&format!("{} is a directory, and a file is to be there", lock.display())), "{why}");
+    assert!(why.contains(&format!("{} is a directory in the place of a lock file", lock.display())), "{why}");
 }
 
 #[test]

@@ -178,8 +178,7 @@ fn obstacles_to_directories_are_named() {
         let output = Command::new(binary()).args(["check", "-c"]).arg(&file).output().unwrap();
         assert!(output.status.success(), "it would run without");
         let text = String::from_utf8(output.stdout).unwrap();
-        let lines =
-            text.lines().filter(|line| line.starts_with("warning") && line.contains("another directory"));
+        let lines = text.lines().filter(|line| line.starts_with("warning") && line.contains("another path"));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     let named = |path: &str| dir.path().join(path).display().to_string();
