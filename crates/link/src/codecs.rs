@@ -107,55 +107,67 @@ where
 
 /// The codecs of one end of a link, the preferred one first.
 #[derive(Clone, Debug)]
-pub(crate) struct Codecs(Vec<Arc<dyn CodecFactory>>);
+pub(crate) struct Codecs {
+    list: Vec<Arc<dyn CodecFactory>>,
+    /// The same for all hellos, whatever a factory says later.
+    offers: CodecOffers,
+}
 
 impl Codecs {
     /// Takes the configured codecs; where a link cannot go by them it has EndRE's.
     pub(crate) fn new(config: &LinkConfig) -> Self {
-        match Self::check(config) {
-            Ok(()) => Self(config.codecs.clone()),
-            Err(_) => Self(vec![Arc::new(Endre)]),
+        match Self::offered(config) {
+            Ok(offers) => Self { list: config.codecs.clone(), offers },
+            Err(_) => Self { list: vec![Arc::new(Endre)], offers: CodecOffers::default() },
         }
     }
 
     /// Checks the configured codecs.
     ///
     /// # Errors
-    /// A list without a codec, with too many or too long parameters, or with a codec for something else than links.
+    /// A list without a codec, with too many or too long parameters, with the id of none, or with a codec for something
+    /// else than links.
     pub(crate) fn check(config: &LinkConfig) -> Result<(), ConfigError> {
+        Self::offered(config).map(drop)
+    }
+
+    fn offered(config: &LinkConfig) -> Result<CodecOffers, ConfigError> {
         if let Some(other) = config.codecs.iter().find(|codec| !codec.capabilities().fits_link()) {
             return Err(ConfigError::CodecOfOtherService(other.id()));
         }
-        CodecOffers::new(offers(&config.codecs, config)).map(drop).ok_or(ConfigError::Codecs)
+        if config.codecs.iter().any(|codec| codec.id() == CodecId::NONE) {
+            return Err(ConfigError::Codecs);
+        }
+        let offer = |codec: &Arc<dyn CodecFactory>| CodecOffer {
+            id: codec.id(),
+            parameters: codec.parameters(config),
+        };
+        CodecOffers::new(config.codecs.iter().map(offer).collect()).ok_or(ConfigError::Codecs)
     }
 
     /// Returns the list for the hello.
-    pub(crate) fn offers(&self, config: &LinkConfig) -> CodecOffers {
-        CodecOffers::new(offers(&self.0, config)).unwrap_or_default()
+    pub(crate) fn offers(&self) -> CodecOffers {
+        self.offers.clone()
     }
 
     /// Returns the preferred codec.
     pub(crate) fn preferred(&self) -> Arc<dyn CodecFactory> {
-        self.0.first().map_or_else(|| Arc::new(Endre) as Arc<dyn CodecFactory>, Arc::clone)
+        self.list.first().map_or_else(|| Arc::new(Endre) as Arc<dyn CodecFactory>, Arc::clone)
     }
 
     /// Returns the codec of a link to a peer with these: of the shared ones that with the smallest sum of places in both
     /// lists, and of several the one with the smallest id. Both ends come to the same.
     pub(crate) fn agree(&self, theirs: &CodecOffers) -> Option<Arc<dyn CodecFactory>> {
         let place = |id| theirs.ids().position(|other| other == id);
-        let shared = self.0.iter().enumerate();
+        let shared = self.list.iter().enumerate();
         let shared = shared.filter_map(|(at, codec)| Some((at + place(codec.id())?, codec.id(), codec)));
         shared.min_by_key(|(places, id, _)| (*places, *id)).map(|(.., codec)| Arc::clone(codec))
     }
 
     /// Returns the ids, the preferred one first.
     pub(crate) fn ids(&self) -> Vec<CodecId> {
-        self.0.iter().map(|codec| codec.id()).collect()
+        self.list.iter().map(|codec| codec.id()).collect()
     }
-}
-
-fn offers(codecs: &[Arc<dyn CodecFactory>], config: &LinkConfig) -> Vec<CodecOffer> {
-    codecs.iter().map(|codec| CodecOffer { id: codec.id(), parameters: codec.parameters(config) }).collect()
 }
 
 pub(crate) fn sender_config(config: &LinkConfig) -> SenderConfig {
@@ -208,7 +220,7 @@ mod tests {
     fn agreed(ours: &[u16], theirs: &[u16]) -> [Option<u16>; 2] {
         let (ours, theirs) = (config(ours), config(theirs));
         let agree = |near: &LinkConfig, far: &LinkConfig| {
-            let offers = Codecs::new(far).offers(far);
+            let offers = Codecs::new(far).offers();
             Codecs::new(near).agree(&offers).map(|codec| codec.id().0)
         };
         [agree(&ours, &theirs), agree(&theirs, &ours)]
@@ -232,6 +244,7 @@ mod tests {
         assert_eq!(config(&[1]).check(), Ok(()));
         assert_eq!(config(&[]).check(), Err(ConfigError::Codecs));
         assert_eq!(config(&[7, 7]).check(), Err(ConfigError::Codecs));
+        assert_eq!(config(&[7, CodecId::NONE.0]).check(), Err(ConfigError::Codecs));
         let packets = Capabilities { service: Service::Datagram, ..Capabilities::STREAM };
         for capabilities in [packets, Capabilities { one_to_many: true, ..Capabilities::STREAM }] {
             let codecs: Vec<Arc<dyn CodecFactory>> = vec![Arc::new(Numbered(3, capabilities))];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oncewire_codec::Now;
-use oncewire_codec::contract::{Capabilities, Decoder, Encoder, LogWrite, PreparedLog, SavedLog};
+use oncewire_codec::contract::{Capabilities, Decoder, Encoder, LogWrite, PreparedLog, SavedLog, StoreState};
 use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{CodecId, CodecOffers};
 
@@ -76,6 +76,8 @@ pub(crate) struct Halves {
     until_told: LogLimits,
     /// The last limits of the owner.
     limits: Option<LogLimits>,
+    /// The last state of the owner's chunk store.
+    store_state: Option<StoreState>,
 }
 
 impl Halves {
@@ -97,12 +99,13 @@ impl Halves {
             released: None,
             until_told: LogLimits { out: 0, inbound: 0 },
             limits: None,
+            store_state: None,
         }
     }
 
     /// Returns the list of codecs for the hello.
-    pub(crate) fn offers(&self, config: &LinkConfig) -> CodecOffers {
-        self.codecs.offers(config)
+    pub(crate) fn offers(&self) -> CodecOffers {
+        self.codecs.offers()
     }
 
     /// Returns the codec in use.
@@ -118,7 +121,8 @@ impl Halves {
     /// Makes the halves ready for a new instance of the peer with these codecs. Another codec begins with empty logs.
     ///
     /// # Errors
-    /// No shared codec, or parameters of no use to it. Then nothing has changed.
+    /// No shared codec: then nothing has changed. Parameters of no use to the codec: then it is the same as before, and
+    /// one of its halves may have taken them.
     pub(crate) fn agree(
         &mut self,
         theirs: &CodecOffers,
@@ -147,7 +151,18 @@ impl Halves {
         if let Some(limits) = self.limits {
             self.set_limits(limits, now);
         }
+        if let Some(state) = self.store_state {
+            self.set_store_state(state, now);
+        }
         Ok(())
+    }
+
+    /// Tells the codec about the state of the chunk store.
+    pub(crate) fn set_store_state(&mut self, state: StoreState, now: Now) {
+        self.store_state = Some(state);
+        if let Some(store) = self.decoder.store_mut() {
+            store.handle_store_state(state, now);
+        }
     }
 
     /// Returns the steps of both halves for the peer.

@@ -7,13 +7,16 @@ mod raw;
 
 use std::sync::{Arc, Mutex};
 
+use common::store::naming;
 use common::{Pair, Side, config, text};
 use oncewire_codec::contract::{
     Arrival, Decoder, Delivery, Encoder, EncoderLoad, Heard, Payload, PeerFault, PeerSender, PeerState,
     Pending, Repair, SavedLog, SendEvent,
 };
 use oncewire_codec::wire::{Message, WireError};
-use oncewire_link::{CodecFactory, CodecId, Endre, FlowId, LaneId, LaneRefused, LaneRole, LinkConfig, Now};
+use oncewire_link::{
+    CodecFactory, CodecId, Endre, FlowId, LaneId, LaneRefused, LaneRole, LinkConfig, Now, StoreState,
+};
 use raw::raw;
 
 fn with(codecs: Vec<Arc<dyn CodecFactory>>, dialer: bool, instance: u64) -> LinkConfig {
@@ -280,4 +283,25 @@ fn parameters_of_no_use_cost_the_lane_and_nothing_else() {
     );
     assert_eq!((near.link.stats().lanes, near.link.stats().peer_restarts), (1, 0));
     assert_eq!(noted.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn codec_chosen_by_a_hello_learns_the_stores_state() {
+    let (endre, now) = (Arc::new(Endre) as Arc<dyn CodecFactory>, Now::from_secs(100));
+    let said = |codecs: Vec<Arc<dyn CodecFactory>>, state: Option<StoreState>| {
+        let mut near = Side::new(naming(with(codecs, true, 1), Some(77)), now);
+        if let Some(state) = state {
+            near.link.handle_store_state(state, now);
+        }
+        let far = Side::new(naming(with(vec![Arc::clone(&endre)], false, 2), Some(78)), now);
+        let hello = far.link.hello(LaneId(1), LaneRole::Control);
+        near.link.handle_lane_up(1, &hello, LaneId(1), LaneRole::Control, true, now).unwrap();
+        let mut bytes = Vec::new();
+        while near.link.poll_transmit(LaneId(1), now, &mut bytes) {}
+        bytes
+    };
+    let state = Some(StoreState { age_secs: 5, ..StoreState::default() });
+    let known = said(vec![Arc::clone(&endre)], state);
+    assert_ne!(known, said(vec![Arc::clone(&endre)], None), "the peer is told");
+    assert_eq!(said(vec![raw(), Arc::clone(&endre)], state), known);
 }

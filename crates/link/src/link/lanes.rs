@@ -137,6 +137,7 @@ impl Link {
         self.stats.peer_restarts += 1;
         self.events.push_back(Event::PeerRestarted);
         self.identities.renew();
+        self.config.instance = self.identities.instance();
         self.want_lanes();
     }
 

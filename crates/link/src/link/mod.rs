@@ -119,7 +119,7 @@ impl Link {
             short_names_below: config.store.map_or(0, |_| SHORT_BELOW),
             // The shell proves it, with its knowledge of the lane.
             group_proof: None,
-            codecs: self.halves.offers(config),
+            codecs: self.halves.offers(),
         }
     }
 
@@ -130,6 +130,7 @@ impl Link {
 
     /// Says anew whose key is the smaller, after a key was rotated; only while no flow is open.
     pub fn order_keys(&mut self, first: bool) {
+        self.config.first = first;
         self.liveness.order_keys(first);
         self.flows.order_keys(first);
     }
@@ -385,9 +386,7 @@ impl Link {
     /// Takes the store's state, with every change: queue and service time decide on requests over the network
     /// instead, and the peer is told of the content.
     pub fn handle_store_state(&mut self, state: StoreState, now: Now) {
-        if let Some(store) = self.halves.decoder.store_mut() {
-            store.handle_store_state(state, now);
-        }
+        self.halves.set_store_state(state, now);
         self.wake_for_feedback();
     }
 

@@ -227,8 +227,11 @@ const AT_ONCE: usize = 64;
 /// For tests of the gateway.
 impl Peer {
     /// Has the logs on disk only, as after a time without traffic.
+    ///
+    /// # Panics
+    /// If the link is busy.
     pub fn only_on_disk(self: &Arc<Self>) {
-        self.with(|core, _| core.link.release_logs());
+        assert!(self.with(|core, _| core.link.release_logs()), "the link is busy");
         self.logs.released.send_replace(true);
     }
 
